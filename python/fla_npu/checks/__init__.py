@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Framework-neutral validation and output planning; see `common` for the shapes of the data."""
+
+from .common import Desc, Output, Plan
+from .finalize import plan_finalize
+from .metadata import canonical_indices, chunk_count, read_chunk_indices, read_cu_seqlens
+from .prepare import plan_prepare
+from .state import check_state, plan_fwd_h
+
+__all__ = [
+    "Desc",
+    "Output",
+    "Plan",
+    "canonical_indices",
+    "check_state",
+    "chunk_count",
+    "plan_finalize",
+    "plan_fwd_h",
+    "plan_prepare",
+    "read_chunk_indices",
+    "read_cu_seqlens",
+]

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of chunk_kda_fwd_finalize."""
+
+from __future__ import annotations
+
+from ..spec import spec
+from .common import Binder, Desc, Plan, flag, one_of
+from .metadata import read_chunk_indices, read_cu_seqlens
+
+__all__ = ["plan_finalize"]
+
+OP = "chunk_kda_fwd_finalize"
+
+
+def plan_finalize(
+    qg_scaled: Desc | None,
+    aqk: Desc | None,
+    v_new: Desc | None,
+    h: Desc | None,
+    *,
+    output_layout: str = "BSND",
+    state_v_first: bool = False,
+    cu_seqlens=None,
+    chunk_indices=None,
+    label: str = OP,
+) -> Plan:
+    """Validates a call and says what to allocate. `label` is the function named in messages."""
+    op = spec(OP)
+    one_of(label, "output_layout", output_layout, op.param("output_layout").values)
+    attrs = {
+        "output_layout": output_layout,
+        "state_v_first": flag(label, "state_v_first", state_v_first),
+    }
+    bound = Binder(label, op, output_layout)
+    for name, desc in (("qg_scaled", qg_scaled), ("aqk", aqk), ("v_new", v_new)):
+        bound.bind(name, desc)
+    letters = bound.letters
+    cu = read_cu_seqlens(label, cu_seqlens, letters["T"], letters.get("B"))
+    indices = read_chunk_indices(label, chunk_indices, cu)
+    bound.set_sequences(cu)
+    bound.bind("h", h)
+    outputs = (bound.output("attn_out"),)
+    return Plan(OP, attrs, {"cu_seqlens": cu, "chunk_indices": indices}, outputs, letters)

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operator contracts as Python objects.
+
+The contract `op.json` of each operator is installed beside this module (`_contract/<op>.json`).
+Everything in this package that depends on an operator's parameters (argument order of the C call,
+dtypes, shapes, output lists) is read from here, so nothing is typed a second time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+
+from .errors import AbiMismatch, ArgumentError
+
+__all__ = ["OpSpec", "Param", "names", "spec"]
+
+# aclDataType numbers of the dtype names used in contracts and by the front ends.
+ACL_DTYPE = {"float32": 0, "float16": 1, "int32": 3, "int64": 9, "float64": 11, "bfloat16": 27}
+
+
+@dataclass(frozen=True)
+class Param:
+    """One parameter of the C call, in the frozen order. `kind` is in, attr, ints or out."""
+
+    kind: str
+    name: str
+    optional: bool = False
+    dtypes: tuple[str, ...] = ()
+    type: str = ""  # of an attr: bool, int, double, string
+    default: object = None
+    values: tuple = ()
+    refused: str = ""  # why a port of the ABI is not accepted here
+    present_if: str = ""  # attr that switches an optional output on
+    # layout ("" when the layout plays no part) -> alternatives -> axis expressions
+    dims: dict[str, tuple[tuple[tuple, ...], ...]] = field(default_factory=dict)
+
+    def shapes(self, layout: str) -> tuple[tuple[tuple, ...], ...]:
+        """Alternatives of the axis list; an axis is a tuple of letters and numbers to multiply."""
+        return self.dims.get(layout) or self.dims[""]
+
+
+@dataclass(frozen=True)
+class OpSpec:
+    """Contract of one operator."""
+
+    name: str
+    aclnn: str
+    summary: str
+    params: tuple[Param, ...]
+    fixed: dict[str, int]
+    derived: dict[str, str]
+    modes: dict[str, tuple[str, ...]]
+    source: str  # file the contract was read from
+
+    @property
+    def symbols(self) -> tuple[str, str]:
+        """The two exported functions of the two-phase call."""
+        return self.aclnn + "GetWorkspaceSize", self.aclnn
+
+    def of(self, *kinds: str) -> tuple[Param, ...]:
+        return tuple(p for p in self.params if p.kind in kinds)
+
+    def param(self, name: str) -> Param:
+        return next(p for p in self.params if p.name == name)
+
+
+def _axes(text: str) -> tuple[tuple, ...]:
+    """'HV*K T 1' -> (('HV', 'K'), ('T',), (1,))."""
+    word = lambda w: int(w) if w.isdigit() else w  # noqa: E731
+    return tuple(tuple(word(w) for w in axis.split("*")) for axis in text.split())
+
+
+def _dims(entry) -> dict[str, tuple[tuple[tuple, ...], ...]]:
+    by_layout = entry if isinstance(entry, dict) else {"": entry}
+    return {
+        layout: tuple(_axes(text) for text in ([shape] if isinstance(shape, str) else shape))
+        for layout, shape in by_layout.items()
+    }
+
+
+def _param(entry: dict) -> Param:
+    kind = next(k for k in ("in", "attr", "ints", "out") if k in entry)
+    return Param(
+        kind=kind,
+        name=entry[kind],
+        optional=bool(entry.get("optional", False)),
+        dtypes=tuple(entry.get("dtypes", ())),
+        type=entry.get("type", ""),
+        default=entry.get("default"),
+        values=tuple(entry.get("values", ())),
+        refused=entry.get("refused", ""),
+        present_if=entry.get("present_if", ""),
+        dims=_dims(entry["dims"]) if "dims" in entry else {},
+    )
+
+
+def _folder():
+    """The installed contracts; in a checkout that is not installed, the sources themselves."""
+    installed = resources.files(__package__) / "_contract"
+    if installed.is_dir():
+        return {p.name.removesuffix(".json"): p for p in installed.iterdir() if p.name.endswith(".json")}
+    ops = Path(__file__).resolve().parents[2] / "ascendc" / "ops"
+    return {p.parent.name: p for p in sorted(ops.glob("*/op.json"))}
+
+
+@lru_cache(maxsize=1)
+def _sources() -> dict:
+    found = _folder()
+    if not found:
+        raise AbiMismatch(
+            "fla_npu was installed without its operator contracts (fla_npu/_contract is empty or "
+            "absent); install it again: pip install --force-reinstall --no-deps fla-npu"
+        )
+    return found
+
+
+def names() -> tuple[str, ...]:
+    """Names of all operators this version has a contract for."""
+    return tuple(sorted(_sources()))
+
+
+@lru_cache(maxsize=None)
+def spec(name: str) -> OpSpec:
+    """Contract of operator `name`; ArgumentError lists the known names."""
+    if name not in _sources():
+        raise ArgumentError(f"fla_npu has no operator '{name}'; it has {', '.join(names())}")
+    source = _sources()[name]
+    data = json.loads(source.read_text(encoding="utf-8"))
+    return OpSpec(
+        name=data["name"],
+        aclnn=data["aclnn"],
+        summary=data.get("summary", ""),
+        params=tuple(_param(entry) for entry in data["params"]),
+        fixed=dict(data.get("fixed", {})),
+        derived=dict(data.get("derived", {})),
+        modes={mode: tuple(outs) for mode, outs in data.get("modes", {}).items()},
+        source=str(source),
+    )
+
+
+def extent(axis: tuple, letters: dict[str, int]) -> int:
+    """Length of an axis expression under bound letters."""
+    return math.prod(part if isinstance(part, int) else letters[part] for part in axis)
+
+
+def axes_text(axes: tuple[tuple, ...]) -> str:
+    """'[B, HV, T, K]' for messages."""
+    return "[" + ", ".join("*".join(str(part) for part in axis) for axis in axes) + "]"
