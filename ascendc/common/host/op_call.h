@@ -18,6 +18,7 @@ enum class DType : int { kFloat = 0, kFloat16 = 1, kInt32 = 3, kInt64 = 9, kBFlo
 struct TensorArg {
     DType dtype = DType::kFloat;
     std::vector<int64_t> dims;
+    bool contiguous = true;  // outputs must be; inputs may be any view
 };
 
 class OpCall
