@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every test shares: where the references live, markers, and a clean twin environment per test."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+for folder in (TESTS / "reference", TESTS / "ops"):
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "full: long test; left out of the fast tier (-m 'not full')")
+    config.addinivalue_line("markers", "npu: needs an Ascend NPU and CANN")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Tests marked npu run only where they can: FLA_NPU_TEST_DEVICE=npu."""
+    if os.environ.get("FLA_NPU_TEST_DEVICE") == "npu":
+        return
+    skip = pytest.mark.skip(
+        reason="needs an NPU; set FLA_NPU_TEST_DEVICE=npu on a machine that has one"
+    )
+    for item in items:
+        if "npu" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def clean_twin_environment(monkeypatch):
+    """Every test starts from the twin's defaults; what it sets is gone afterwards."""
+    for name in list(os.environ):
+        if name.startswith("FLA_NPU_TWIN"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def twin(monkeypatch):
+    """Set twin options for the rest of the test: twin(mode="checked", threads=2, cores=3, seed=7, skip=...)."""
+    names = {"mode": "FLA_NPU_TWIN"}
+
+    def configure(**options):
+        for key, value in options.items():
+            name = names.get(key, f"FLA_NPU_TWIN_{key.upper()}")
+            if value is None:
+                monkeypatch.delenv(name, raising=False)
+            else:
+                monkeypatch.setenv(name, str(value))
+
+    return configure
