@@ -10,22 +10,49 @@ from kda_inputs import case_seed, make_inputs, to_bf16
 from recurrence import from_head_major, kda_recurrence
 
 SWEEP = {
-    "dense": dict(B=2, T=130, HK=1, HV=2),
-    "tail1": dict(B=1, T=65, HK=1, HV=1, state="float32"),
-    "l2norm": dict(B=1, T=70, HK=2, HV=4, l2norm=True, state="float32"),
-    "bounded": dict(B=1, T=70, HK=2, HV=4, gate="bounded", layout="BSND"),
-    "bounded_mild": dict(B=1, T=70, HK=1, HV=2, gate="bounded", lower_bound=-0.5),
-    "softplus": dict(B=1, T=100, HK=1, HV=3, gate="softplus", layout="BSND", beta="sigmoid"),
-    "negative_eigenvalues": dict(B=1, T=100, HK=1, HV=2, beta="negative", l2norm=True),
-    "natural": dict(B=1, T=100, HK=1, HV=2, use_exp2=False, state="float32"),
-    "v_first": dict(B=2, T=100, HK=1, HV=2, state="float32", state_v_first=True),
-    "packed": dict(cu=[0, 15, 100, 228], HK=1, HV=2, layout="TND", gate="bounded", state="float32"),
-    "packed_empty": dict(
-        cu=[0, 0, 5, 5, 70, 70], HK=1, HV=2, layout="NTD", state="float32", state_v_first=True
-    ),
-    "packed_rank4": dict(cu=[0, 1, 65], HK=1, HV=2, layout="BSND", state="float32"),
-    "strong": dict(B=1, T=130, HK=1, HV=1, g_scale=20.0, state="float32"),
-    "resets": dict(B=1, T=130, HK=1, HV=1, mask=0.4, state="float32"),
+    "dense": {"B": 2, "T": 130, "HK": 1, "HV": 2},
+    "tail1": {"B": 1, "T": 65, "HK": 1, "HV": 1, "state": "float32"},
+    "l2norm": {"B": 1, "T": 70, "HK": 2, "HV": 4, "l2norm": True, "state": "float32"},
+    "bounded": {"B": 1, "T": 70, "HK": 2, "HV": 4, "gate": "bounded", "layout": "BSND"},
+    "bounded_mild": {"B": 1, "T": 70, "HK": 1, "HV": 2, "gate": "bounded", "lower_bound": -0.5},
+    "softplus": {
+        "B": 1,
+        "T": 100,
+        "HK": 1,
+        "HV": 3,
+        "gate": "softplus",
+        "layout": "BSND",
+        "beta": "sigmoid",
+    },
+    "negative_eigenvalues": {
+        "B": 1,
+        "T": 100,
+        "HK": 1,
+        "HV": 2,
+        "beta": "negative",
+        "l2norm": True,
+    },
+    "natural": {"B": 1, "T": 100, "HK": 1, "HV": 2, "use_exp2": False, "state": "float32"},
+    "v_first": {"B": 2, "T": 100, "HK": 1, "HV": 2, "state": "float32", "state_v_first": True},
+    "packed": {
+        "cu": [0, 15, 100, 228],
+        "HK": 1,
+        "HV": 2,
+        "layout": "TND",
+        "gate": "bounded",
+        "state": "float32",
+    },
+    "packed_empty": {
+        "cu": [0, 0, 5, 5, 70, 70],
+        "HK": 1,
+        "HV": 2,
+        "layout": "NTD",
+        "state": "float32",
+        "state_v_first": True,
+    },
+    "packed_rank4": {"cu": [0, 1, 65], "HK": 1, "HV": 2, "layout": "BSND", "state": "float32"},
+    "strong": {"B": 1, "T": 130, "HK": 1, "HV": 1, "g_scale": 20.0, "state": "float32"},
+    "resets": {"B": 1, "T": 130, "HK": 1, "HV": 1, "mask": 0.4, "state": "float32"},
 }
 
 
@@ -56,13 +83,13 @@ def test_chunk_formulas_equal_recurrence(name):
     "tokens", [1, 2, 7, 15, 16, 17, 31, 33, 63, 64, 65, 66, 71, 79, 127, 128, 129]
 )
 def test_every_tail(tokens):
-    chain, truth = both(make_inputs(dict(T=tokens, state="float32", gate="softplus"), tokens))
+    chain, truth = both(make_inputs({"T": tokens, "state": "float32", "gate": "softplus"}, tokens))
     assert relative_l2(chain["o"], truth["o"]) < 1e-10
     assert relative_l2(chain["final_state"], truth["final_state"]) < 1e-10
 
 
 def test_reset_by_minus_infinity():
-    inputs = make_inputs(dict(T=100, HV=2, state="float32"), 3)
+    inputs = make_inputs({"T": 100, "HV": 2, "state": "float32"}, 3)
     inputs.arrays["g"][:, :, 10] = -np.inf
     inputs.arrays["g"][:, 0, 70, ::2] = -np.inf
     chain, truth = both(inputs)
@@ -72,7 +99,7 @@ def test_reset_by_minus_infinity():
 
 
 def test_block_of_thousands_then_mild():
-    inputs = make_inputs(dict(T=64, state="float32"), 4)
+    inputs = make_inputs({"T": 64, "state": "float32"}, 4)
     inputs.arrays["g"][:, :, :32] = -1000.0
     chain, truth = both(inputs)
     # float64 itself resolves differences of sums near 32000 only to 1e-11 or so.
@@ -80,17 +107,17 @@ def test_block_of_thousands_then_mild():
 
 
 def test_layouts_hold_the_same_numbers():
-    base = make_inputs(dict(T=70, HK=1, HV=2, layout="BNSD", gate="bounded"), 5)
+    base = make_inputs({"T": 70, "HK": 1, "HV": 2, "layout": "BNSD", "gate": "bounded"}, 5)
     want = kda_recurrence(**base.recurrence_kwargs())["o"]
     for layout in ("BSND", "NTD", "TND"):
-        other = make_inputs(dict(T=70, HK=1, HV=2, layout=layout, gate="bounded"), 5)
+        other = make_inputs({"T": 70, "HK": 1, "HV": 2, "layout": layout, "gate": "bounded"}, 5)
         got = kda_recurrence(**other.recurrence_kwargs())["o"]
         assert np.array_equal(got, from_head_major(want, layout))
 
 
 def test_two_halves_carry_the_state():
     """Running 70 tokens equals running 33 and then 37 from the state in between."""
-    inputs = make_inputs(dict(T=70, HK=1, HV=2, state="float32"), 6)
+    inputs = make_inputs({"T": 70, "HK": 1, "HV": 2, "state": "float32"}, 6)
     whole = kda_recurrence(**inputs.recurrence_kwargs())
     kwargs = inputs.recurrence_kwargs()
     heads_first = ("q", "k", "v", "g", "beta")
@@ -103,7 +130,7 @@ def test_two_halves_carry_the_state():
 
 def test_closed_form_of_a_constant_key():
     """k_t = e0, no decay: row 0 of S follows S <- (1 - beta) S + beta v exactly."""
-    inputs = make_inputs(dict(T=64), 7)
+    inputs = make_inputs({"T": 64}, 7)
     inputs.arrays["k"][:] = 0.0
     inputs.arrays["k"][..., 0] = 1.0
     inputs.arrays["g"][:] = 0.0
@@ -119,7 +146,8 @@ def test_closed_form_of_a_constant_key():
 def test_slot_floor_is_about_bf16():
     """Rounding the published slots costs a few tenths of a percent in o and final_state."""
     inputs = make_inputs(
-        dict(B=1, T=512, HK=2, HV=2, l2norm=True, gate="bounded", beta="sigmoid"), 8
+        {"B": 1, "T": 512, "HK": 2, "HV": 2, "l2norm": True, "gate": "bounded", "beta": "sigmoid"},
+        8,
     )
     exact = forward_golden(inputs.golden_kwargs())
     rounded = forward_golden(inputs.golden_kwargs(), round_slots=True)

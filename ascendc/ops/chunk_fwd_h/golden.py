@@ -11,26 +11,33 @@ Per sequence and value head, with R the running state [K, V] and E(x) = 2^x when
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 CHUNK = 64
 
 #: The only list of shapes for this operator. `heads` is HV; `state` is the dtype of initial_state.
 CASES = {
-    "one_row": dict(B=1, T=1, HV=1),
-    "one_chunk": dict(B=1, T=64, HV=2, state="float32"),
-    "ragged_tail": dict(B=2, T=200, HV=3, state="float32"),
-    "one_row_tail": dict(B=1, T=129, HV=2, state="bfloat16"),
-    "natural": dict(B=1, T=130, HV=2, state="float32", use_exp2=False),
-    "v_first": dict(B=1, T=150, HV=2, state="float32", state_v_first=True),
-    "v_first_bf16": dict(B=1, T=70, HV=1, state="bfloat16", state_v_first=True),
-    "no_final": dict(B=1, T=100, HV=2, output_final_state=False),
-    "packed": dict(cu=[0, 15, 100, 228], HV=2, state="float32"),
-    "packed_empty": dict(cu=[0, 0, 5, 5, 70, 70], HV=2, state="float32", state_v_first=True),
-    "packed_no_state": dict(cu=[0, 0, 64, 65, 65], HV=3),
-    "gk_bf16": dict(B=1, T=130, HV=2, gk_dtype="bfloat16", state="float32"),
-    "strong_decay": dict(B=1, T=192, HV=1, g_scale=5.0, state="float32"),
-    "long": dict(B=1, T=640, HV=2, state="float32"),
+    "one_row": {"B": 1, "T": 1, "HV": 1},
+    "one_chunk": {"B": 1, "T": 64, "HV": 2, "state": "float32"},
+    "ragged_tail": {"B": 2, "T": 200, "HV": 3, "state": "float32"},
+    "one_row_tail": {"B": 1, "T": 129, "HV": 2, "state": "bfloat16"},
+    "natural": {"B": 1, "T": 130, "HV": 2, "state": "float32", "use_exp2": False},
+    "v_first": {"B": 1, "T": 150, "HV": 2, "state": "float32", "state_v_first": True},
+    "v_first_bf16": {"B": 1, "T": 70, "HV": 1, "state": "bfloat16", "state_v_first": True},
+    "no_final": {"B": 1, "T": 100, "HV": 2, "output_final_state": False},
+    "packed": {"cu": [0, 15, 100, 228], "HV": 2, "state": "float32"},
+    "packed_empty": {
+        "cu": [0, 0, 5, 5, 70, 70],
+        "HV": 2,
+        "state": "float32",
+        "state_v_first": True,
+    },
+    "packed_no_state": {"cu": [0, 0, 64, 65, 65], "HV": 3},
+    "gk_bf16": {"B": 1, "T": 130, "HV": 2, "gk_dtype": "bfloat16", "state": "float32"},
+    "strong_decay": {"B": 1, "T": 192, "HV": 1, "g_scale": 5.0, "state": "float32"},
+    "long": {"B": 1, "T": 640, "HV": 2, "state": "float32"},
 }
 
 
@@ -64,7 +71,7 @@ def golden(
     batch, heads, tokens, width = k.shape
     spans = [(b, 0, tokens) for b in range(batch)]
     if cu_seqlens is not None:
-        spans = [(0, int(a), int(z)) for a, z in zip(cu_seqlens[:-1], cu_seqlens[1:])]
+        spans = [(0, int(a), int(z)) for a, z in itertools.pairwise(cu_seqlens)]
     state = np.zeros((len(spans), heads, width, u.shape[3]))
     if initial_state is not None:
         state = np.array(initial_state, np.float64)

@@ -8,23 +8,30 @@ Per sequence, value head and chunk c:
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 CHUNK = 64
 
 #: The only list of shapes for this operator. `layout` is output_layout; NTD and TND take rank-3 inputs.
 CASES = {
-    "one_row": dict(B=1, T=1, HV=1, layout="BSND"),
-    "one_chunk": dict(B=1, T=64, HV=2, layout="BNSD"),
-    "ragged_tail": dict(B=2, T=200, HV=3, layout="BSND"),
-    "one_row_tail": dict(B=1, T=65, HV=2, layout="BSND"),
-    "v_first": dict(B=1, T=150, HV=2, layout="BNSD", state_v_first=True),
-    "packed_tnd": dict(cu=[0, 15, 100, 228], HV=2, layout="TND"),
-    "packed_ntd": dict(cu=[0, 15, 100, 228], HV=3, layout="NTD", state_v_first=True),
-    "packed_empty": dict(cu=[0, 0, 5, 5, 70, 70], HV=2, layout="BSND"),
-    "packed_empty_v_first": dict(cu=[0, 64, 64, 128], HV=1, layout="TND", state_v_first=True),
-    "v_new_rank3": dict(cu=[0, 63, 130], HV=2, layout="TND", v_new_rank=3),
-    "long": dict(B=1, T=640, HV=2, layout="BSND"),
+    "one_row": {"B": 1, "T": 1, "HV": 1, "layout": "BSND"},
+    "one_chunk": {"B": 1, "T": 64, "HV": 2, "layout": "BNSD"},
+    "ragged_tail": {"B": 2, "T": 200, "HV": 3, "layout": "BSND"},
+    "one_row_tail": {"B": 1, "T": 65, "HV": 2, "layout": "BSND"},
+    "v_first": {"B": 1, "T": 150, "HV": 2, "layout": "BNSD", "state_v_first": True},
+    "packed_tnd": {"cu": [0, 15, 100, 228], "HV": 2, "layout": "TND"},
+    "packed_ntd": {"cu": [0, 15, 100, 228], "HV": 3, "layout": "NTD", "state_v_first": True},
+    "packed_empty": {"cu": [0, 0, 5, 5, 70, 70], "HV": 2, "layout": "BSND"},
+    "packed_empty_v_first": {
+        "cu": [0, 64, 64, 128],
+        "HV": 1,
+        "layout": "TND",
+        "state_v_first": True,
+    },
+    "v_new_rank3": {"cu": [0, 63, 130], "HV": 2, "layout": "TND", "v_new_rank": 3},
+    "long": {"B": 1, "T": 640, "HV": 2, "layout": "BSND"},
 }
 
 
@@ -60,7 +67,7 @@ def golden(
     batch, _, tokens, _ = v_new.shape
     spans = [(b, 0, tokens) for b in range(batch)]
     if cu_seqlens is not None:
-        spans = [(0, int(a), int(z)) for a, z in zip(cu_seqlens[:-1], cu_seqlens[1:])]
+        spans = [(0, int(a), int(z)) for a, z in itertools.pairwise(cu_seqlens)]
     out, seen = np.zeros(v_new.shape), [0] * batch
     for b, first, last in spans:
         for a in range(first, last, CHUNK):

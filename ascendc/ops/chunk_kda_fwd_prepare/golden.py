@@ -13,6 +13,8 @@ use_exp2 else e^x:
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 CHUNK = 64
@@ -20,33 +22,101 @@ CHUNK = 64
 #: The only list of shapes for this operator. Keys absent from a case take the defaults of the tests' input
 #: builder: HK = HV = 1, layout BNSD, no gate in the kernel, mode "save", dense.
 CASES = {
-    "one_row": dict(B=1, T=1),
-    "one_chunk": dict(B=1, T=64, HK=2, HV=2, l2norm=True),
-    "ragged_tail": dict(
-        B=2, T=200, HK=1, HV=2, layout="BSND", gate="bounded", l2norm=True, beta="sigmoid"
-    ),
-    "one_row_tail": dict(B=1, T=65, HK=2, HV=4, gate="softplus", beta="sigmoid"),
-    "sub_block_tail": dict(B=1, T=79, HK=1, HV=3, layout="BSND", gate="softplus", use_exp2=False),
-    "packed": dict(
-        cu=[0, 15, 100, 228], HK=2, HV=4, layout="TND", gate="bounded", l2norm=True, beta="negative"
-    ),
-    "packed_empty": dict(
-        cu=[0, 0, 5, 5, 70, 70], HK=1, HV=2, layout="NTD", l2norm=True, gate="bounded"
-    ),
-    "packed_rank4": dict(
-        cu=[0, 63, 64, 130], HK=1, HV=1, layout="BNSD", gate="softplus", no_bias=True
-    ),
-    "grouped_eight": dict(
-        B=1, T=66, HK=1, HV=8, layout="BSND", l2norm=True, gate="bounded", lower_bound=-1.0
-    ),
-    "bf16_gate": dict(
-        B=1, T=100, HK=1, HV=2, g_dtype="bfloat16", beta_dtype="bfloat16", gate="bounded"
-    ),
-    "mode_none": dict(B=1, T=130, HK=1, HV=2, mode="none", l2norm=True, gate="bounded"),
-    "mode_forward": dict(B=1, T=130, HK=1, HV=2, mode="forward", gate="softplus", use_exp2=False),
-    "mode_recompute": dict(B=1, T=70, HK=2, HV=2, mode="recompute", l2norm=True, layout="BSND"),
-    "strong_decay": dict(B=1, T=128, HK=1, HV=2, gate="none", g_scale=5.0),
-    "reset_gates": dict(B=1, T=128, HK=1, HV=1, gate="none", mask=0.3),
+    "one_row": {"B": 1, "T": 1},
+    "one_chunk": {"B": 1, "T": 64, "HK": 2, "HV": 2, "l2norm": True},
+    "ragged_tail": {
+        "B": 2,
+        "T": 200,
+        "HK": 1,
+        "HV": 2,
+        "layout": "BSND",
+        "gate": "bounded",
+        "l2norm": True,
+        "beta": "sigmoid",
+    },
+    "one_row_tail": {"B": 1, "T": 65, "HK": 2, "HV": 4, "gate": "softplus", "beta": "sigmoid"},
+    "sub_block_tail": {
+        "B": 1,
+        "T": 79,
+        "HK": 1,
+        "HV": 3,
+        "layout": "BSND",
+        "gate": "softplus",
+        "use_exp2": False,
+    },
+    "packed": {
+        "cu": [0, 15, 100, 228],
+        "HK": 2,
+        "HV": 4,
+        "layout": "TND",
+        "gate": "bounded",
+        "l2norm": True,
+        "beta": "negative",
+    },
+    "packed_empty": {
+        "cu": [0, 0, 5, 5, 70, 70],
+        "HK": 1,
+        "HV": 2,
+        "layout": "NTD",
+        "l2norm": True,
+        "gate": "bounded",
+    },
+    "packed_rank4": {
+        "cu": [0, 63, 64, 130],
+        "HK": 1,
+        "HV": 1,
+        "layout": "BNSD",
+        "gate": "softplus",
+        "no_bias": True,
+    },
+    "grouped_eight": {
+        "B": 1,
+        "T": 66,
+        "HK": 1,
+        "HV": 8,
+        "layout": "BSND",
+        "l2norm": True,
+        "gate": "bounded",
+        "lower_bound": -1.0,
+    },
+    "bf16_gate": {
+        "B": 1,
+        "T": 100,
+        "HK": 1,
+        "HV": 2,
+        "g_dtype": "bfloat16",
+        "beta_dtype": "bfloat16",
+        "gate": "bounded",
+    },
+    "mode_none": {
+        "B": 1,
+        "T": 130,
+        "HK": 1,
+        "HV": 2,
+        "mode": "none",
+        "l2norm": True,
+        "gate": "bounded",
+    },
+    "mode_forward": {
+        "B": 1,
+        "T": 130,
+        "HK": 1,
+        "HV": 2,
+        "mode": "forward",
+        "gate": "softplus",
+        "use_exp2": False,
+    },
+    "mode_recompute": {
+        "B": 1,
+        "T": 70,
+        "HK": 2,
+        "HV": 2,
+        "mode": "recompute",
+        "l2norm": True,
+        "layout": "BSND",
+    },
+    "strong_decay": {"B": 1, "T": 128, "HK": 1, "HV": 2, "gate": "none", "g_scale": 5.0},
+    "reset_gates": {"B": 1, "T": 128, "HK": 1, "HV": 1, "gate": "none", "mask": 0.3},
 }
 
 
@@ -67,7 +137,7 @@ def _chunks(batch, tokens, cu_seqlens):
     """(batch row, first token, end token) of every chunk; chunks restart at each sequence."""
     spans = [(b, 0, tokens) for b in range(batch)]
     if cu_seqlens is not None:
-        spans = [(0, int(a), int(z)) for a, z in zip(cu_seqlens[:-1], cu_seqlens[1:])]
+        spans = [(0, int(a), int(z)) for a, z in itertools.pairwise(cu_seqlens)]
     return [(b, i, min(i + CHUNK, z)) for b, a, z in spans for i in range(a, z, CHUNK)]
 
 
