@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from .checks import Desc, Plan, check_state, plan_finalize, plan_fwd_h, plan_prepare
+from .checks.common import flag
 
 __all__ = ["Adapter", "finalize", "forward", "fwd_h", "prepare"]
 
@@ -50,7 +51,7 @@ def prepare(adapter: Adapter, q, k, v, g, beta, *, a_log=None, dt_bias=None, **o
 
     `options` are the keywords of `checks.plan_prepare` (scale, chunk_size, layout, ...).
     """
-    tensors = dict(q=q, k=k, v=v, g=g, beta=beta, a_log=a_log, dt_bias=dt_bias)
+    tensors = {"q": q, "k": k, "v": v, "g": g, "beta": beta, "a_log": a_log, "dt_bias": dt_bias}
     label = options.setdefault("label", "chunk_kda_fwd_prepare")
     plan = plan_prepare(**{n: adapter.describe(label, n, t) for n, t in tensors.items()}, **options)
     return _launch(adapter, plan, tensors)
@@ -58,7 +59,7 @@ def prepare(adapter: Adapter, q, k, v, g, beta, *, a_log=None, dt_bias=None, **o
 
 def fwd_h(adapter: Adapter, k, w, u, *, g=None, gk=None, initial_state=None, **options) -> tuple:
     """(h, v_new, final_state or None). `options` are the keywords of `checks.plan_fwd_h`."""
-    tensors = dict(k=k, w=w, u=u, g=g, gk=gk, initial_state=initial_state)
+    tensors = {"k": k, "w": w, "u": u, "g": g, "gk": gk, "initial_state": initial_state}
     label = options.setdefault("label", "chunk_fwd_h")
     plan = plan_fwd_h(**{n: adapter.describe(label, n, t) for n, t in tensors.items()}, **options)
     return _launch(adapter, plan, tensors)
@@ -66,7 +67,7 @@ def fwd_h(adapter: Adapter, k, w, u, *, g=None, gk=None, initial_state=None, **o
 
 def finalize(adapter: Adapter, qg_scaled, aqk, v_new, h, **options):
     """attn_out. `options` are the keywords of `checks.plan_finalize`."""
-    tensors = dict(qg_scaled=qg_scaled, aqk=aqk, v_new=v_new, h=h)
+    tensors = {"qg_scaled": qg_scaled, "aqk": aqk, "v_new": v_new, "h": h}
     label = options.setdefault("label", "chunk_kda_fwd_finalize")
     plan = plan_finalize(**{n: adapter.describe(label, n, t) for n, t in tensors.items()}, **options)
     return _launch(adapter, plan, tensors)[0]
@@ -105,9 +106,7 @@ def forward(
 
     Everything is validated before the first stage is launched.
     """
-    from .checks.common import flag
-
-    tensors = dict(q=q, k=k, v=v, g=g, beta=beta, a_log=a_log, dt_bias=dt_bias)
+    tensors = {"q": q, "k": k, "v": v, "g": g, "beta": beta, "a_log": a_log, "dt_bias": dt_bias}
     descs = {name: adapter.describe(label, name, t) for name, t in tensors.items()}
     for name, value in (
         ("output_final_state", output_final_state),

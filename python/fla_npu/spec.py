@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -71,8 +71,10 @@ class OpSpec:
 
 def _axes(text: str) -> tuple[tuple, ...]:
     """'HV*K T 1' -> (('HV', 'K'), ('T',), (1,))."""
-    word = lambda w: int(w) if w.isdigit() else w  # noqa: E731
-    return tuple(tuple(word(w) for w in axis.split("*")) for axis in text.split())
+    return tuple(
+        tuple(int(part) if part.isdigit() else part for part in axis.split("*"))
+        for axis in text.split()
+    )
 
 
 def _dims(entry) -> dict[str, tuple[tuple[tuple, ...], ...]]:
@@ -108,7 +110,7 @@ def _folder():
     return {p.parent.name: p for p in sorted(ops.glob("*/op.json"))}
 
 
-@lru_cache(maxsize=1)
+@cache
 def _sources() -> dict:
     found = _folder()
     if not found:
@@ -124,7 +126,7 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_sources()))
 
 
-@lru_cache(maxsize=None)
+@cache
 def spec(name: str) -> OpSpec:
     """Contract of operator `name`; ArgumentError lists the known names."""
     if name not in _sources():

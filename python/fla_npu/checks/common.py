@@ -7,6 +7,7 @@ to launch (`Plan`), and a refusal is an exception raised before anything is allo
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 import struct
@@ -17,7 +18,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..spec import OpSpec, Param, axes_text, extent
 from .metadata import chunk_count
 
-__all__ = ["Binder", "Desc", "Output", "Plan", "finite", "flag", "one_of", "only"]
+__all__ = ["Binder", "Desc", "Output", "Plan", "finite", "flag", "one_of", "only", "remembered"]
 
 CAST_HINT = "torch: {0}.to(torch.{1}); MindSpore: {0}.astype(mindspore.{1})"
 
@@ -107,6 +108,26 @@ def only(label: str, name: str, value, allowed, why: str):
     return allowed
 
 
+def remembered(function):
+    """Caches successful answers by value; falls through when an argument is not hashable.
+
+    `typed`, because True, 1 and 1.0 are equal but not equally acceptable. Only for functions of
+    descriptors and plain attributes: metadata buffers are read again at every call.
+    """
+    cached = functools.lru_cache(maxsize=256, typed=True)(function)
+
+    @functools.wraps(function)
+    def answer(*args):
+        try:
+            return cached(*args)
+        except TypeError as error:
+            if isinstance(error, ArgumentTypeError):
+                raise
+        return function(*args)
+
+    return answer
+
+
 class Binder:
     """Binds the dimension letters of a contract to the tensors of one call."""
 
@@ -117,6 +138,14 @@ class Binder:
         self.letters: dict[str, int] = dict(op.fixed)
         self._origin: dict[str, str] = {}
         self._device: tuple[str, str] | None = None
+
+    def fork(self) -> Binder:
+        """An independent copy, so that a remembered binding can be continued per call."""
+        other = object.__new__(Binder)
+        other.__dict__.update(self.__dict__)
+        other.letters = dict(self.letters)
+        other._origin = dict(self._origin)
+        return other
 
     def set_sequences(self, cu: tuple[int, ...] | None) -> None:
         """Makes the derived letters N and NT known; T and B are bound by then."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ..spec import spec
-from .common import Binder, Desc, Plan, flag, one_of
+from .common import Binder, Desc, Plan, flag, one_of, remembered
 from .metadata import read_chunk_indices, read_cu_seqlens
 
 __all__ = ["plan_finalize"]
@@ -25,15 +25,8 @@ def plan_finalize(
     label: str = OP,
 ) -> Plan:
     """Validates a call and says what to allocate. `label` is the function named in messages."""
-    op = spec(OP)
-    one_of(label, "output_layout", output_layout, op.param("output_layout").values)
-    attrs = {
-        "output_layout": output_layout,
-        "state_v_first": flag(label, "state_v_first", state_v_first),
-    }
-    bound = Binder(label, op, output_layout)
-    for name, desc in (("qg_scaled", qg_scaled), ("aqk", aqk), ("v_new", v_new)):
-        bound.bind(name, desc)
+    attrs, static = _static(label, (qg_scaled, aqk, v_new), output_layout, state_v_first)
+    bound = static.fork()
     letters = bound.letters
     cu = read_cu_seqlens(label, cu_seqlens, letters["T"], letters.get("B"))
     indices = read_chunk_indices(label, chunk_indices, cu)
@@ -41,3 +34,18 @@ def plan_finalize(
     bound.bind("h", h)
     outputs = (bound.output("attn_out"),)
     return Plan(OP, attrs, {"cu_seqlens": cu, "chunk_indices": indices}, outputs, letters)
+
+
+@remembered
+def _static(label, tensors, output_layout, state_v_first) -> tuple[dict, Binder]:
+    """Everything that does not depend on the metadata."""
+    op = spec(OP)
+    one_of(label, "output_layout", output_layout, op.param("output_layout").values)
+    attrs = {
+        "output_layout": output_layout,
+        "state_v_first": flag(label, "state_v_first", state_v_first),
+    }
+    bound = Binder(label, op, output_layout)
+    for name, desc in zip(("qg_scaled", "aqk", "v_new"), tensors):
+        bound.bind(name, desc)
+    return attrs, bound

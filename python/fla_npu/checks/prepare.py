@@ -7,7 +7,7 @@ import struct
 
 from ..errors import ArgumentError
 from ..spec import spec
-from .common import Binder, Desc, Plan, finite, flag, one_of, only
+from .common import Binder, Desc, Plan, finite, flag, one_of, only, remembered
 from .metadata import read_chunk_indices, read_cu_seqlens
 
 __all__ = ["plan_prepare"]
@@ -43,6 +43,23 @@ def plan_prepare(
     label: str = OP,
 ) -> Plan:
     """Validates a call and says what to allocate. `label` is the function named in messages."""
+    attrs, letters, outputs, casts, reshapes = _static(
+        label, (q, k, v, g, beta, a_log, dt_bias), layout, scale, chunk_size, epsilon,
+        use_qk_l2norm_in_kernel, use_gate_in_kernel, use_beta_sigmoid_in_kernel, allow_neg_eigval,
+        safe_gate, lower_bound, use_exp2, backward_mode,
+    )  # fmt: skip
+    cu = read_cu_seqlens(label, cu_seqlens, letters["T"], letters.get("B"))
+    indices = read_chunk_indices(label, chunk_indices, cu)
+    ints = {"cu_seqlens": cu, "chunk_indices": indices}
+    return Plan(OP, attrs, ints, outputs, letters, casts, reshapes)
+
+
+@remembered
+def _static(
+    label, tensors, layout, scale, chunk_size, epsilon, l2norm, gate_in_kernel, beta_sigmoid,
+    neg_eigval, safe_gate, lower_bound, use_exp2, backward_mode,
+):  # fmt: skip
+    """Everything that does not depend on the metadata."""
     op = spec(OP)
     one_of(label, "layout", layout, op.param("layout").values)
     one_of(label, "backward_mode", backward_mode, tuple(op.modes))
@@ -51,22 +68,21 @@ def plan_prepare(
         "scale": finite(label, "scale", scale),
         "chunk_size": only(label, "chunk_size", chunk_size, 64, "the kernels work on chunks of 64 rows"),
         "epsilon": _epsilon(label, epsilon),
-        "use_qk_l2norm_in_kernel": flag(label, "use_qk_l2norm_in_kernel", use_qk_l2norm_in_kernel),
-        "use_gate_in_kernel": flag(label, "use_gate_in_kernel", use_gate_in_kernel),
-        "use_beta_sigmoid_in_kernel": flag(
-            label, "use_beta_sigmoid_in_kernel", use_beta_sigmoid_in_kernel
-        ),
-        "allow_neg_eigval": flag(label, "allow_neg_eigval", allow_neg_eigval),
+        "use_qk_l2norm_in_kernel": flag(label, "use_qk_l2norm_in_kernel", l2norm),
+        "use_gate_in_kernel": flag(label, "use_gate_in_kernel", gate_in_kernel),
+        "use_beta_sigmoid_in_kernel": flag(label, "use_beta_sigmoid_in_kernel", beta_sigmoid),
+        "allow_neg_eigval": flag(label, "allow_neg_eigval", neg_eigval),
         "safe_gate": flag(label, "safe_gate", safe_gate),
         "lower_bound": _lower_bound(label, lower_bound),
         "use_exp2": flag(label, "use_exp2", use_exp2),
     }
-    if allow_neg_eigval and not use_beta_sigmoid_in_kernel:
+    if neg_eigval and not beta_sigmoid:
         raise ArgumentError(
             f"{label}: allow_neg_eigval = True doubles the sigmoid of beta, so it needs "
             "use_beta_sigmoid_in_kernel = True"
         )
-    _check_gate(label, use_gate_in_kernel, safe_gate, a_log, dt_bias)
+    q, k, v, g, beta, a_log, dt_bias = tensors
+    _check_gate(label, gate_in_kernel, safe_gate, a_log, dt_bias)
 
     bound = Binder(label, op, layout)
     for name, desc in (("q", q), ("k", k), ("v", v), ("g", g), ("beta", beta)):
@@ -81,15 +97,11 @@ def plan_prepare(
     reshapes = {}
     if dt_bias is not None and len(dt_bias.shape) != 1:
         reshapes["dt_bias"] = (letters["HV"] * letters["K"],)
-
-    cu = read_cu_seqlens(label, cu_seqlens, letters["T"], letters.get("B"))
-    indices = read_chunk_indices(label, chunk_indices, cu)
     wanted = op.modes[backward_mode]
     outputs = tuple(
         bound.output(p.name) if not p.optional or p.name in wanted else None for p in op.of("out")
     )
-    ints = {"cu_seqlens": cu, "chunk_indices": indices}
-    return Plan(OP, attrs, ints, outputs, letters, casts, reshapes)
+    return attrs, letters, outputs, casts, reshapes
 
 
 def _epsilon(label: str, epsilon) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ..errors import ArgumentError, ArgumentTypeError
 from ..spec import spec
-from .common import CAST_HINT, Binder, Desc, Plan, flag, only
+from .common import CAST_HINT, Binder, Desc, Plan, flag, only, remembered
 from .metadata import read_chunk_indices, read_cu_seqlens
 
 __all__ = ["check_state", "plan_fwd_h"]
@@ -31,25 +31,10 @@ def plan_fwd_h(
     label: str = OP,
 ) -> Plan:
     """Validates a call and says what to allocate. `label` is the function named in messages."""
-    op = spec(OP)
-    attrs = {
-        "output_final_state": flag(label, "output_final_state", output_final_state),
-        "chunk_size": only(label, "chunk_size", chunk_size, 64, "the kernels work on chunks of 64 rows"),
-        "save_new_value": only(
-            label, "save_new_value", save_new_value, True, "v_new is always written"
-        ),
-        "use_exp2": flag(label, "use_exp2", use_exp2),
-        "state_v_first": flag(label, "state_v_first", state_v_first),
-    }
-    bound = Binder(label, op)
-    for name, desc in (("k", k), ("w", w), ("u", u)):
-        bound.bind(name, desc)
-    bound.bind("g", g)
-    if gk is None:
-        raise ArgumentTypeError(
-            f"{label}: gk is None; pass the cumulative decay (first output of chunk_kda_fwd_prepare)"
-        )
-    bound.bind("gk", gk)
+    attrs, static = _static(
+        label, (k, w, u, g, gk), output_final_state, chunk_size, save_new_value, use_exp2, state_v_first
+    )
+    bound = static.fork()
     letters = bound.letters
     cu = read_cu_seqlens(label, cu_seqlens, letters["T"], letters["B"])
     indices = read_chunk_indices(label, chunk_indices, cu)
@@ -64,6 +49,30 @@ def plan_fwd_h(
         bound.output("final_state", state_dtype) if output_final_state else None,
     )
     return Plan(OP, attrs, {"cu_seqlens": cu, "chunk_indices": indices}, outputs, letters)
+
+
+@remembered
+def _static(
+    label, tensors, output_final_state, chunk_size, save_new_value, use_exp2, state_v_first
+) -> tuple[dict, Binder]:
+    """Everything that does not depend on the metadata."""
+    attrs = {
+        "output_final_state": flag(label, "output_final_state", output_final_state),
+        "chunk_size": only(label, "chunk_size", chunk_size, 64, "the kernels work on chunks of 64 rows"),
+        "save_new_value": only(label, "save_new_value", save_new_value, True, "v_new is always written"),
+        "use_exp2": flag(label, "use_exp2", use_exp2),
+        "state_v_first": flag(label, "state_v_first", state_v_first),
+    }
+    bound = Binder(label, spec(OP))
+    k, w, u, g, gk = tensors
+    for name, desc in (("k", k), ("w", w), ("u", u), ("g", g)):
+        bound.bind(name, desc)
+    if gk is None:
+        raise ArgumentTypeError(
+            f"{label}: gk is None; pass the cumulative decay (first output of chunk_kda_fwd_prepare)"
+        )
+    bound.bind("gk", gk)
+    return attrs, bound
 
 
 def check_state(
