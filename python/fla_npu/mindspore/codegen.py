@@ -16,7 +16,7 @@ _C_TYPES = {
     "t": ("const void *", "pointer"),
     "o": ("const void *", "pointer"),
     "n": ("const void *", "pointer"),
-    "s": ("const char *", None),
+    "s": ("const char *", "text"),
     "b": ("bool", "flag"),
     "i": ("int64_t", "integer"),
     "d": ("double", "real"),
@@ -44,18 +44,11 @@ def max_outputs(ops: list[OpSpec]) -> int:
     return max(len(op.of("out")) for op in ops)
 
 
-def _argument(index: int, kind: str) -> str:
-    member = _C_TYPES[kind][1]
-    if member is None:
-        return f"static_cast<const char *>(s[{index}].pointer)"
-    return f"s[{index}].{member}"
-
-
 def _function(op: OpSpec) -> str:
     letters = kinds(op)
     types = ", ".join(_C_TYPES[kind][0].rstrip() for kind in letters)
     arguments = ",\n        ".join(
-        f"{_argument(i, kind)} /* {p.name} */" for i, (kind, p) in enumerate(zip(letters, op.params))
+        f"s[{i}].{_C_TYPES[kind][1]} /* {p.name} */" for i, (kind, p) in enumerate(zip(letters, op.params))
     )
     return (
         f"int Call_{op.name}(void *function, const Slot *s, uint64_t *workspace, void **executor)\n{{\n"

@@ -44,7 +44,7 @@ AclCall::AclCall(const Target &target, const std::vector<Value> &values,
             slot.real = *real;
         } else if (auto *text = std::get_if<std::string>(&value)) {
             texts_.push_back(*text);
-            slot.pointer = texts_.back().c_str();
+            slot.text = texts_.back().c_str();
         } else if (auto *ints = std::get_if<std::vector<int64_t>>(&value)) {
             slot.pointer = MakeIntArray(*ints);
         } else if (auto *tensor = std::get_if<TensorRef>(&value)) {

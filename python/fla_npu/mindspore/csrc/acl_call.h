@@ -16,7 +16,8 @@ namespace fla_bridge {
 
 /// One C argument of phase 1. Which member counts follows from the kind letter of its parameter.
 union Slot {
-    const void *pointer;  // kinds t, o (aclTensor), n (aclIntArray), s (const char)
+    const void *pointer;  // kinds t, o (aclTensor) and n (aclIntArray); null when left out
+    const char *text;     // kind s
     bool flag;            // kind b
     int64_t integer;      // kind i
     double real;          // kind d

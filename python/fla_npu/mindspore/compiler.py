@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compile commands of the bridge: MindSpore's own flags, our sources, our directory.
+
+`CustomOpBuilder` says which include paths and flags an extension needs, and only that is taken from
+it. Its build step keys a cache in the current directory by name alone and locks it with a plain
+file, which a killed process leaves behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import FlaNpuError
+
+__all__ = ["BridgeBuildError", "Compiler", "Toolchain", "find_compiler", "flags"]
+
+_REPORT_SECONDS = 10.0
+_SHOWN_LINES = 60
+
+
+class BridgeBuildError(FlaNpuError):
+    """The MindSpore bridge could not be compiled. The message carries the compiler's text."""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler: the command and what identifies the code it makes."""
+
+    command: tuple[str, ...]
+    version: str
+
+    @property
+    def tag(self) -> str:
+        return hashlib.sha256(self.version.encode()).hexdigest()[:8]
+
+
+def find_compiler() -> Compiler | None:
+    """$CXX or g++; None when there is no such program."""
+    command = tuple(shlex.split(os.environ.get("CXX", "g++")))
+    if not command or shutil.which(command[0]) is None:
+        return None
+    found = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+    return Compiler(command, found.stdout.partition("\n")[0] or command[0])
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """Everything on the command line that is not a file of ours."""
+
+    compile: tuple[str, ...]
+    link: tuple[str, ...]
+
+
+def flags(module: str) -> Toolchain:
+    """Flags for extension `module`, from the CustomOpBuilder of the MindSpore that is installed."""
+    from mindspore.ops import CustomOpBuilder
+
+    # backend "CPU" on a device too: the bridge launches through addresses and needs no CANN header.
+    builder = CustomOpBuilder(module, sources=[], backend="CPU")
+    include = [f"-I{path}" for path in builder.get_include_paths()]
+    include += ["-isystem", sysconfig.get_path("include", scheme="posix_prefix")]
+    # The builder's --rpath has no value and would swallow the option after it.
+    link = [flag for flag in builder.get_ldflags() if not flag.endswith("--rpath")]
+    return Toolchain((*include, *builder.get_cflags()), tuple(link))
+
+
+class _Progress:
+    """Elapsed seconds on stderr: one line that counts on a terminal, a line now and then in a log."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._began = self._last = time.monotonic()
+        self._terminal = sys.stderr.isatty()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def tick(self, what: str) -> None:
+        now = time.monotonic()
+        if self._terminal and now - self._last >= 1:
+            print(f"\rfla_npu: {what}, {self.seconds:.0f} s ", end="", file=sys.stderr, flush=True)
+        elif not self._terminal and now - self._last >= _REPORT_SECONDS:
+            self._say(f"{what}, {self.seconds:.0f} s")
+        else:
+            return
+        self._last = now
+
+    def end_line(self) -> None:
+        if self._terminal:
+            print(file=sys.stderr)
+
+
+def _run(command: list[str], what: str, directory: Path, progress: _Progress) -> None:
+    """Run one compile or link step; its text goes to build.log and, on failure, into the error."""
+    log = directory / "build.log"
+    with log.open("a", encoding="utf-8") as handle:
+        handle.write(f"$ {shlex.join(command)}\n")
+        handle.flush()
+        start = handle.tell()
+        try:
+            process = subprocess.Popen(command, cwd=directory, stdout=handle, stderr=handle)
+        except OSError as error:
+            raise BridgeBuildError(f"cannot run {command[0]}: {error.strerror}") from error
+        try:
+            while process.poll() is None:
+                progress.tick(what)
+                time.sleep(0.05)
+        finally:
+            if process.poll() is None:  # interrupted: do not leave the compiler running
+                process.kill()
+                process.wait()
+    if process.returncode != 0:
+        progress.end_line()
+        with log.open(encoding="utf-8", errors="replace") as handle:
+            handle.seek(start)
+            text = handle.read()
+        lines = text.splitlines()
+        shown = "\n".join(lines[:_SHOWN_LINES])
+        more = f"\n... {len(lines) - _SHOWN_LINES} more lines" if len(lines) > _SHOWN_LINES else ""
+        raise BridgeBuildError(
+            f"compiling the MindSpore bridge failed: {what} ended with status {process.returncode}\n"
+            f"{shown}{more}\ncommand: {shlex.join(command)}"
+        )
+
+
+def compile_module(
+    compiler: Compiler,
+    tools: Toolchain,
+    sources: list[Path],
+    directory: Path,
+    output: str,
+    say: Callable[[str], None],
+) -> float:
+    """Compile `sources` and link them to `directory`/`output`; returns the seconds it took.
+
+    Sources go in the order given: the small ones first, so that a mistake shows at once.
+    """
+    progress = _Progress(say)
+    objects = []
+    for source in sources:
+        target = f"{source.stem}.o"
+        command = [*compiler.command, *tools.compile, "-c", str(source), "-o", target]
+        _run(command, f"compiling {source.name}", directory, progress)
+        objects.append(target)
+    link = [*compiler.command, *objects, *tools.link, "-o", output]
+    _run(link, "linking", directory, progress)
+    progress.end_line()
+    return progress.seconds
