@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one core of the 220 family really offers a kernel, the tile sizes every operator here
+// shares, and typed views of a memory plan.
+#ifndef FLA_COMMON_KERNEL_LOCAL_MEMORY_H
+#define FLA_COMMON_KERNEL_LOCAL_MEMORY_H
+
+#include "kernel_operator.h"
+
+#include <cstdint>
+
+namespace fla
+{
+
+// Bytes a memory plan may use. UB: 184 KB is the smaller of the two documented usable sizes (the
+// rest is scratch of Select and friends), less 256 B kept by MIX kernels. L1: 512 KB less the
+// message area of the framework.
+constexpr uint32_t kUbBytes = 184 * 1024 - 256;
+constexpr uint32_t kL1Bytes = 511 * 1024;
+constexpr uint32_t kL0aBytes = 64 * 1024;
+constexpr uint32_t kL0bBytes = 64 * 1024;
+constexpr uint32_t kL0cBytes = 128 * 1024;
+
+// One DMA block of UB and L1, and the lanes of one vector repeat in fp32.
+constexpr uint32_t kBlockBytes = 32;
+constexpr uint32_t kLanesF32 = 64;
+constexpr uint32_t kBlockF32 = kBlockBytes / sizeof(float);
+
+// Tile sizes of the whole family: rows of a chunk, width of a head (K = V).
+constexpr uint32_t kChunk = 64;
+constexpr uint32_t kDim = 128;
+
+// Vector cores of a group; both serve the same cube core.
+constexpr uint32_t kVectorCores = 2;
+
+/// Typed view of `count` elements at a byte offset of the one buffer that a memory plan divides up.
+template <typename T, AscendC::TPosition kPosition>
+__aicore__ inline AscendC::LocalTensor<T> View(AscendC::TBuf<kPosition> &buffer,
+                                               uint32_t byteOffset, uint32_t count)
+{
+    return buffer.template GetWithOffset<T>(count, byteOffset);
+}
+
+}  // namespace fla
+#endif  // FLA_COMMON_KERNEL_LOCAL_MEMORY_H

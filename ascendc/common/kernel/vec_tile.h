@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words for the vector core: bf16 <-> fp32 tiles in UB. Vector pipe only; the caller orders the
+// pipes.
+#ifndef FLA_COMMON_KERNEL_VEC_TILE_H
+#define FLA_COMMON_KERNEL_VEC_TILE_H
+
+#include "kernel_operator.h"
+
+#include "local_memory.h"
+
+namespace fla
+{
+
+/// fp32 <- bf16, exact. The vector unit has no bf16 arithmetic, so every operand passes here.
+__aicore__ inline void Widen(const AscendC::LocalTensor<float> &wide,
+                             const AscendC::LocalTensor<bfloat16_t> &narrow, uint32_t count)
+{
+    AscendC::Cast(wide, narrow, AscendC::RoundMode::CAST_NONE, count);
+}
+
+/// bf16 <- fp32, round to nearest even: the one rounding of a published value.
+__aicore__ inline void Narrow(const AscendC::LocalTensor<bfloat16_t> &narrow,
+                              const AscendC::LocalTensor<float> &wide, uint32_t count)
+{
+    AscendC::Cast(narrow, wide, AscendC::RoundMode::CAST_RINT, count);
+}
+
+/// A dependent vector instruction follows.
+__aicore__ inline void VectorFence()
+{
+    AscendC::PipeBarrier<PIPE_V>();
+}
+
+}  // namespace fla
+#endif  // FLA_COMMON_KERNEL_VEC_TILE_H
