@@ -8,10 +8,11 @@ dtypes, shapes, output lists) is read from here, so nothing is typed a second ti
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
 
@@ -22,13 +23,24 @@ __all__ = ["OpSpec", "Param", "names", "spec"]
 # aclDataType numbers of the dtype names used in contracts and by the front ends.
 ACL_DTYPE = {"float32": 0, "float16": 1, "int32": 3, "int64": 9, "float64": 11, "bfloat16": 27}
 
+_C_WORD = {
+    "in": "const aclTensor *",
+    "out": "const aclTensor *",
+    "ints": "const aclIntArray *",
+    "string": "const char *",
+    "bool": "bool ",
+    "int": "int64_t ",
+    "double": "double ",
+}
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Param:
     """One parameter of the C call, in the frozen order. `kind` is in, attr, ints or out."""
 
     kind: str
     name: str
+    c: str = ""  # name in the C prototype
     optional: bool = False
     dtypes: tuple[str, ...] = ()
     type: str = ""  # of an attr: bool, int, double, string
@@ -44,7 +56,7 @@ class Param:
         return self.dims.get(layout) or self.dims[""]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OpSpec:
     """Contract of one operator."""
 
@@ -61,6 +73,18 @@ class OpSpec:
     def symbols(self) -> tuple[str, str]:
         """The two exported functions of the two-phase call."""
         return self.aclnn + "GetWorkspaceSize", self.aclnn
+
+    @cached_property
+    def prototype(self) -> str:
+        """C prototype of phase 1 on one line, as the generated header declares it."""
+        words = [_C_WORD[p.type if p.kind == "attr" else p.kind] + p.c for p in self.params]
+        words += ["uint64_t *workspaceSize", "aclOpExecutor **executor"]
+        return f"aclnnStatus {self.symbols[0]}({', '.join(words)})"
+
+    @cached_property
+    def prototype_hash(self) -> str:
+        """sha256 of `prototype`; the manifest of an OPP carries the one it was built with."""
+        return hashlib.sha256(self.prototype.encode()).hexdigest()
 
     def of(self, *kinds: str) -> tuple[Param, ...]:
         return tuple(p for p in self.params if p.kind in kinds)
@@ -90,6 +114,7 @@ def _param(entry: dict) -> Param:
     return Param(
         kind=kind,
         name=entry[kind],
+        c=entry.get("c", entry[kind]),
         optional=bool(entry.get("optional", False)),
         dtypes=tuple(entry.get("dtypes", ())),
         type=entry.get("type", ""),

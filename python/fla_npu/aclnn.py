@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two-phase aclnn call through ctypes, built from the operator's contract.
+
+    phase 1   aclnnXGetWorkspaceSize(params in contract order..., &bytes, &executor)
+    phase 2   aclnnX(workspace, bytes, executor, stream)
+
+The cost per call matters (a stage on one chunk takes tens of microseconds), so what can be
+prepared once is: the converter of each parameter, argtypes, and the C arrays of shapes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import threading
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from . import loader
+from .errors import ArgumentError, LaunchError, TwinFault
+from .spec import ACL_DTYPE, OpSpec
+
+__all__ = ["TensorArg", "call"]
+
+FORMAT_ND = 2
+TWIN_FAULT = 507015
+INVALID = range(161000, 162000)
+# Workspaces up to this size stay with their thread; the 16 MiB system part is never touched.
+KEEP_BYTES = 256 << 20
+
+_HINTS = {
+    561003: "CANN found no kernel for this chip and dtype; is the OPP on ASCEND_CUSTOM_OPP_PATH since "
+    "before the process started?",
+    561107: "CANN found no OPP; source the toolkit's set_env.sh",
+    561112: "CANN's kernel package for this chip is not installed",
+}
+
+
+class TensorArg(NamedTuple):
+    """A tensor as aclnn needs it. `strides` (in elements) is None for a dense row-major tensor."""
+
+    ptr: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+
+
+@lru_cache(maxsize=1024)
+def _shape(shape: tuple[int, ...], strides: tuple[int, ...] | None):
+    """C arrays of a view: dims, rank, strides, storage dims, storage rank."""
+    rank = len(shape)
+    dims = (ctypes.c_int64 * rank)(*shape)
+    if strides is None:
+        steps, step = [], 1
+        for length in reversed(shape):
+            steps.append(step)
+            step *= length
+        return dims, rank, (ctypes.c_int64 * rank)(*reversed(steps)), dims, rank
+    # The storage behind a strided view is described as one flat run that just contains it.
+    reach = 1 + sum((length - 1) * step for length, step in zip(shape, strides))
+    return dims, rank, (ctypes.c_int64 * rank)(*strides), (ctypes.c_int64 * 1)(reach), 1
+
+
+class _Workspace(threading.local):
+    """Host scratch of one thread, kept between calls up to KEEP_BYTES."""
+
+    block: mmap.mmap | None = None
+    address = 0
+
+    def get(self, size: int) -> tuple[int, object]:
+        if self.block is not None and len(self.block) >= size:
+            return self.address, self.block
+        # Anonymous pages cost nothing until a kernel touches them.
+        block = mmap.mmap(-1, size)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(block))
+        if size <= KEEP_BYTES:
+            self.block, self.address = block, address
+        return address, block
+
+
+_workspace = _Workspace()
+
+
+def host_workspace(size: int) -> tuple[int, object]:
+    """(address, owner) of host scratch memory; the default allocator of `call`."""
+    return _workspace.get(size)
+
+
+class _AclApi:
+    """The few ACL functions a call needs, with their prototypes set."""
+
+    def __init__(self, acl: loader.Acl) -> None:
+        p, i64 = ctypes.c_void_p, ctypes.c_int64
+        self.create_tensor = self._get(
+            acl, "aclCreateTensor", p, (p, ctypes.c_uint64, ctypes.c_int, p, i64, ctypes.c_int, p, ctypes.c_uint64, p)
+        )
+        self.destroy_tensor = self._get(acl, "aclDestroyTensor", ctypes.c_int, (p,))
+        self.create_ints = self._get(acl, "aclCreateIntArray", p, (p, ctypes.c_uint64))
+        self.destroy_ints = self._get(acl, "aclDestroyIntArray", ctypes.c_int, (p,))
+        self.recent = self._get(acl, "aclGetRecentErrMsg", ctypes.c_char_p, ())
+        self.destroy_executor = self._get(acl, "aclDestroyAclOpExecutor", ctypes.c_int, (p,))
+
+    @staticmethod
+    def _get(acl: loader.Acl, name: str, restype, argtypes):
+        # A prototype object per use: attributes set on the shared symbol would leak to other users.
+        address = ctypes.cast(acl.find(name), ctypes.c_void_p).value
+        return ctypes.PYFUNCTYPE(restype, *argtypes)(address)
+
+
+_C_TYPES = {"bool": ctypes.c_bool, "int": ctypes.c_int64, "double": ctypes.c_double, "string": ctypes.c_char_p}
+
+
+class _Caller:
+    """One bound operator: knows the order of its arguments and how to make each."""
+
+    def __init__(self, binding: loader.Binding) -> None:
+        self.op: OpSpec = binding.op
+        self.binding = binding
+        self.acl = _acl_api(binding.acl)
+        first, second = self.op.symbols
+        p = ctypes.c_void_p
+        types = [_C_TYPES[x.type] if x.kind == "attr" else p for x in self.op.params]
+        # CFUNCTYPE releases the GIL while the C function runs, so other threads go on.
+        self.phase1 = ctypes.CFUNCTYPE(ctypes.c_int, *types, p, p)(_addr(binding, first))
+        self.phase2 = ctypes.CFUNCTYPE(ctypes.c_int, p, ctypes.c_uint64, p, p)(_addr(binding, second))
+        self.steps = tuple((x.kind, x.name, x.default, x.type) for x in self.op.params)
+
+    def __call__(self, values: Mapping[str, object], stream, allocate, owner) -> None:
+        tensors: list[int] = []
+        arrays: list[int] = []
+        acl = self.acl
+        try:
+            arguments = self._arguments(values, tensors, arrays)
+            size, executor = ctypes.c_uint64(), ctypes.c_void_p()
+            status = self.phase1(*arguments, ctypes.addressof(size), ctypes.addressof(executor))
+            if status:
+                raise self._failure(status, self.op.symbols[0])
+            workspace, keep = (None, owner)
+            if size.value:
+                try:
+                    workspace, keep = allocate(size.value)
+                except BaseException:
+                    acl.destroy_executor(executor)
+                    raise
+            status = self.phase2(workspace, size.value, executor, stream)
+            if status:
+                raise self._failure(status, self.op.symbols[1])
+            del keep
+        finally:
+            for handle in tensors:
+                acl.destroy_tensor(handle)
+            for handle in arrays:
+                acl.destroy_ints(handle)
+
+    def _arguments(self, values, tensors: list[int], arrays: list[int]) -> list:
+        arguments = []
+        create = self.acl.create_tensor
+        for kind, name, default, type_ in self.steps:
+            value = values.get(name)
+            if kind == "attr":
+                value = default if value is None else value
+                arguments.append(value.encode() if type_ == "string" else value)
+            elif value is None:
+                arguments.append(None)
+            elif kind == "ints":
+                handle = self.acl.create_ints((ctypes.c_int64 * len(value))(*value), len(value))
+                arrays.append(self._made(handle, name))
+                arguments.append(handle)
+            else:
+                dims, rank, steps, storage, storage_rank = _shape(value[2], value[3])
+                handle = create(
+                    dims, rank, ACL_DTYPE[value[1]], steps, 0, FORMAT_ND, storage, storage_rank, value[0]
+                )
+                tensors.append(self._made(handle, name))
+                arguments.append(handle)
+        return arguments
+
+    def _made(self, handle, name: str) -> int:
+        if not handle:
+            raise LaunchError(f"{self.op.name}: ACL could not describe {name}: {self._recent()}")
+        return handle
+
+    def _recent(self) -> str:
+        text = self.acl.recent()
+        return text.decode(errors="replace").strip() if text else "ACL gave no message"
+
+    def _failure(self, status: int, symbol: str) -> Exception:
+        """The exception for a status code: what failed, where, and ACL's own words."""
+        text = self._recent()
+        if status in INVALID:
+            return ArgumentError(f"{self.op.name}: {symbol} refused the call ({status}): {text}")
+        where = f"{symbol} in {self.binding.library.path} returned {status}"
+        if status == TWIN_FAULT and self.binding.backend == "twin":
+            return TwinFault(f"{text} ({where})", status)
+        hint = f". {_HINTS[status]}" if status in _HINTS else ""
+        return LaunchError(f"{self.op.name}: {where}: {text}{hint}", status)
+
+
+def _addr(binding: loader.Binding, symbol: str) -> int:
+    return ctypes.cast(getattr(binding.library.cdll, symbol), ctypes.c_void_p).value
+
+
+@lru_cache(maxsize=8)
+def _acl_api(acl: loader.Acl) -> _AclApi:
+    return _AclApi(acl)
+
+
+_callers: dict[str, _Caller] = {}
+
+
+def _caller(op: str) -> _Caller:
+    """The prepared caller; made anew when the loader was reset and bound the op again."""
+    binding = loader.bind(op)
+    caller = _callers.get(op)
+    if caller is None or caller.binding is not binding:
+        caller = _callers[op] = _Caller(binding)
+    return caller
+
+
+def call(
+    op: str,
+    values: Mapping[str, object],
+    *,
+    stream: int | None = None,
+    allocate: Callable[[int], tuple[int, object]] = host_workspace,
+    owner: object = None,
+) -> None:
+    """Runs operator `op` on `values`: contract name -> TensorArg, ints, attribute, or None.
+
+    The caller allocates outputs and keeps every tensor alive until the call (on an NPU: the
+    stream's work) is done. `allocate(bytes)` returns (address, owner) of the workspace.
+    Raises SymbolMissing, ArgumentError (161xxx), TwinFault (507015) or LaunchError.
+    """
+    _caller(op)(values, stream, allocate, owner)

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opens the OPP's libraries and binds operators, each at its first call.
+
+Rules, each of which a real installation has broken once:
+* libraries are opened by absolute path with RTLD_LOCAL, so their C++ internals reach nobody else;
+* both functions of an operator come from the same library, never one from each of two vendors;
+* a copy named libopapi.so beside ours would shadow CANN's and is refused;
+* library and manifest must carry one build id, contract and manifest one prototype hash;
+* a missing symbol fails the call of that operator, and no other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import opp as _opp
+from .errors import AbiMismatch, FlaNpuWarning, OppNotFound, SymbolMissing
+from .spec import OpSpec, names, spec
+
+__all__ = ["Acl", "Binding", "Library", "bind", "current", "libraries", "reset"]
+
+ACL_FUNCTIONS = (
+    "aclCreateTensor",
+    "aclDestroyTensor",
+    "aclCreateIntArray",
+    "aclDestroyIntArray",
+    "aclGetRecentErrMsg",
+    "aclDestroyAclOpExecutor",
+)
+CANN_LIBRARIES = ("libnnopbase.so", "libascendcl.so")
+ALIAS = "libopapi.so"
+
+
+@dataclass(frozen=True, eq=False)
+class Library:
+    """One opened operator library."""
+
+    path: Path
+    cdll: ctypes.CDLL
+
+    def has(self, symbol: str) -> bool:
+        return hasattr(self.cdll, symbol)
+
+    def provides(self) -> list[str]:
+        """Operators of this version's contracts that the library has completely."""
+        return [n for n in names() if all(self.has(s) for s in spec(n).symbols)]
+
+
+@dataclass(frozen=True, eq=False)
+class Acl:
+    """The ACL functions that go with the libraries: the twin's, or CANN's."""
+
+    libraries: tuple[ctypes.CDLL, ...]
+    path: str
+
+    def find(self, name: str):
+        """The function as a ctypes object; OppNotFound when no library has it."""
+        for cdll in self.libraries:
+            if hasattr(cdll, name):
+                return getattr(cdll, name)
+        raise OppNotFound(f"{self.path} lacks the ACL function {name}; install the OPP again")
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """One operator ready to be called. Addresses are for callers outside Python."""
+
+    op: OpSpec
+    library: Library
+    acl: Acl
+    backend: str
+
+    def addresses(self) -> dict[str, int]:
+        """Entry points by name: 'workspace', 'execute', and the ACL functions."""
+        first, second = self.op.symbols
+        table = {
+            "workspace": _address(getattr(self.library.cdll, first)),
+            "execute": _address(getattr(self.library.cdll, second)),
+        }
+        for name in (*ACL_FUNCTIONS, "aclrtSynchronizeStream"):
+            function = next((getattr(c, name) for c in self.acl.libraries if hasattr(c, name)), None)
+            table[name] = _address(function) if function is not None else 0
+        return table
+
+
+@dataclass(frozen=True, eq=False)
+class _Loaded:
+    opp: _opp.Opp
+    libraries: tuple[Library, ...]
+    acl: Acl
+
+
+_lock = threading.RLock()
+_loaded: _Loaded | None = None
+_bound: dict[str, Binding] = {}
+
+
+def _address(function) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def reset() -> None:
+    """Forgets the chosen OPP, so that the next call looks again. Libraries stay mapped."""
+    global _loaded
+    with _lock:
+        _loaded = None
+        _bound.clear()
+
+
+def current() -> _opp.Opp:
+    """The OPP in use; the first call chooses it."""
+    return _load().opp
+
+
+def libraries() -> tuple[Library, ...]:
+    """The opened operator libraries of the OPP in use."""
+    return _load().libraries
+
+
+def bind(name: str) -> Binding:
+    """The operator's entry points, looked up at the first call of each operator."""
+    found = _bound.get(name)
+    if found is not None:
+        return found
+    with _lock:
+        if name not in _bound:
+            _bound[name] = _bind(spec(name), _load())
+        return _bound[name]
+
+
+def _load() -> _Loaded:
+    global _loaded
+    if _loaded is None:
+        with _lock:
+            if _loaded is None:
+                chosen = _opp.find()
+                _refuse_alias(chosen)
+                acl = _open_acl(chosen)
+                opened = tuple(_open_operators(chosen, path) for path in chosen.libraries)
+                _loaded = _Loaded(chosen, opened, acl)
+                if chosen.backend == "cann":
+                    _check_cann(chosen, acl)
+    return _loaded
+
+
+def _refuse_alias(chosen: _opp.Opp) -> None:
+    for library in chosen.libraries:
+        alias = library.with_name(ALIAS)
+        if os.path.lexists(alias):
+            raise AbiMismatch(
+                f"{alias} lies beside {library.name}: it would be loaded in place of CANN's {ALIAS}. "
+                f"It is not part of this package; remove it: rm '{alias}'"
+            )
+
+
+def _dlopen(path: Path | str, what: str) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
+    except OSError as error:
+        text = str(error)
+        if "cannot open shared object" in text and not text.startswith(str(path)):
+            raise OppNotFound(
+                f"{what} {path} needs a library that is not there: {text}. For a CANN build, source "
+                "the toolkit's set_env.sh first"
+            ) from error
+        if isinstance(path, str):  # a bare name: found by the system's search, or not at all
+            raise OppNotFound(
+                f"{what} {path} cannot be loaded: {text}. Source the CANN toolkit's set_env.sh first"
+            ) from error
+        raise AbiMismatch(
+            f"{what} {path} cannot be loaded: {text}. It is damaged or built for another machine; "
+            "install again: pip install --force-reinstall --no-deps fla-npu"
+        ) from error
+
+
+def _open_acl(chosen: _opp.Opp) -> Acl:
+    if chosen.backend == "cann":
+        opened = tuple(_dlopen(name, "the CANN library") for name in CANN_LIBRARIES)
+        return Acl(opened, " and ".join(CANN_LIBRARIES))
+    path = next((v / _opp.TWIN_LIBRARY for v in chosen.vendors if (v / _opp.TWIN_LIBRARY).exists()), None)
+    if path is None:
+        raise OppNotFound(
+            f"the OPP {chosen.root} is a twin build without {_opp.TWIN_LIBRARY}; install it again"
+        )
+    twin = _dlopen(path, "the twin library")
+    _check_build_id(chosen, path, twin)
+    return Acl((twin,), str(path))
+
+
+def _open_operators(chosen: _opp.Opp, path: Path) -> Library:
+    cdll = _dlopen(path, "the operator library")
+    _check_build_id(chosen, path, cdll)
+    return Library(path, cdll)
+
+
+def _check_build_id(chosen: _opp.Opp, path: Path, cdll: ctypes.CDLL) -> None:
+    if not chosen.build_id or chosen.root not in path.parents:
+        return
+    try:
+        embedded = ctypes.c_char_p.in_dll(cdll, "fla_npu_build_id").value or b""
+    except ValueError:
+        embedded = b""
+    if embedded.decode() != chosen.build_id:
+        raise AbiMismatch(
+            f"{path} has build id '{embedded.decode() or 'none'}', but {chosen.root}/manifest.json says "
+            f"'{chosen.build_id}': pieces of two builds are mixed. Install the OPP again as a whole"
+        )
+
+
+def _check_cann(chosen: _opp.Opp, acl: Acl) -> None:
+    """What goes wrong silently on an NPU: CANN does not know our kernels, or the chip is another."""
+    entries = [e.rstrip("/") for e in os.environ.get("ASCEND_CUSTOM_OPP_PATH", "").split(":")]
+    missing = [str(v) for v in chosen.vendors if str(v) not in entries]
+    if missing and chosen.source != "ASCEND_OPP_PATH":
+        warnings.warn(
+            "CANN reads ASCEND_CUSTOM_OPP_PATH once, when it starts; the kernels of this OPP are not on "
+            "it, so calls may fail with 561003. Before starting Python:\n"
+            f"  export ASCEND_CUSTOM_OPP_PATH={':'.join(missing)}:$ASCEND_CUSTOM_OPP_PATH",
+            FlaNpuWarning,
+            stacklevel=4,
+        )
+    socs = [str(s).lower() for s in chosen.manifest.get("socs", [])]
+    try:
+        get_name = acl.find("aclrtGetSocName")
+    except OppNotFound:
+        return
+    get_name.restype = ctypes.c_char_p
+    running = (get_name() or b"").decode()
+    if running and socs and not any(running.lower().startswith(soc) for soc in socs):
+        raise AbiMismatch(
+            f"this machine has {running}, the OPP {chosen.root} was built for {', '.join(socs)}; build "
+            f"it for this chip: FLA_NPU_SOC={running.lower()} pip install ."
+        )
+
+
+def _bind(op: OpSpec, loaded: _Loaded) -> Binding:
+    for library in loaded.libraries:
+        if all(library.has(symbol) for symbol in op.symbols):
+            _check_prototype(op, loaded.opp, library)
+            return Binding(op, library, loaded.acl, loaded.opp.backend)
+    raise SymbolMissing(_missing_text(op, loaded))
+
+
+def _check_prototype(op: OpSpec, chosen: _opp.Opp, library: Library) -> None:
+    entry = chosen.manifest.get("ops", {}).get(op.name, {})
+    built = entry.get("prototype_hash", "")
+    if built and chosen.root in library.path.parents and built != op.prototype_hash:
+        raise AbiMismatch(
+            f"{library.path} was built with another parameter list of {op.aclnn}: prototype hash {built}, "
+            f"this version of fla_npu calls {op.prototype_hash}. Install OPP and wheel from one build"
+        )
+
+
+def _missing_text(op: OpSpec, loaded: _Loaded) -> str:
+    lines = []
+    for library in loaded.libraries:
+        here = [s for s in op.symbols if library.has(s)]
+        provides = ", ".join(library.provides()) or "no operator of this version"
+        half = f"; of this operator only {here[0]}, which cannot be used alone" if here else ""
+        lines.append(f"  {library.path} provides {provides}{half}")
+    searched = "\n".join(lines)
+    return (
+        f"{op.name} is not in the OPP: symbols {' and '.join(op.symbols)} are needed from one library.\n"
+        f"Searched (chosen by {loaded.opp.source}):\n{searched}\n"
+        f"Build it in: in a checkout of fla-npu, 'FLA_NPU_OPS={op.name} pip install .' (or leave "
+        "FLA_NPU_OPS unset for all operators); 'fla-npu check-symbols' lists what an OPP contains"
+    )

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which operator package (OPP) is used, and why.
+
+Places, in order; the first that holds an operator library wins and is the only one used:
+
+    FLA_NPU_OPP_PATH       a path; when set, nothing else is looked at
+    the installed package  fla_npu/opp
+    ASCEND_CUSTOM_OPP_PATH vendor directories, separated by ':'
+    ASCEND_OPP_PATH        CANN's OPP, its vendors in the order of vendors/config.ini
+
+The environment is read when an operator is first called, not at import. A path may name an OPP
+root, its `vendors` directory or one vendor directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .errors import AbiMismatch, OppNotFound
+
+__all__ = ["Opp", "Place", "find", "own_root", "survey"]
+
+LIBRARY = Path("op_api", "lib", "libcust_opapi.so")
+TWIN_LIBRARY = Path("op_api", "lib", "libfla_twin.so")
+OWN = "the installed package"
+
+
+@dataclass(frozen=True)
+class Opp:
+    """A usable OPP: at least one vendor directory with an operator library."""
+
+    root: Path
+    vendors: tuple[Path, ...]
+    source: str
+    manifest: dict = field(default_factory=dict)
+
+    @property
+    def libraries(self) -> tuple[Path, ...]:
+        return tuple(vendor / LIBRARY for vendor in self.vendors)
+
+    @property
+    def backend(self) -> str:
+        """'twin' (runs on the CPU) or 'cann' (runs on an NPU)."""
+        known = self.manifest.get("backend")
+        return known or ("twin" if any((v / TWIN_LIBRARY).exists() for v in self.vendors) else "cann")
+
+    @property
+    def build_id(self) -> str:
+        return self.manifest.get("build_id", "")
+
+
+@dataclass
+class Place:
+    """One place that was considered, for OppNotFound and `fla-npu info`."""
+
+    source: str
+    path: str
+    state: str  # what was found there, in words
+    opp: Opp | None = None
+
+
+def own_root() -> Path | None:
+    """The OPP inside this package. An editable install keeps it apart from the Python files."""
+    import fla_npu
+
+    return next((p for p in (Path(d) / "opp" for d in fla_npu.__path__) if p.is_dir()), None)
+
+
+def read_manifest(root: Path) -> dict:
+    """manifest.json of an OPP root, {} when there is none (a foreign or hand-made OPP)."""
+    path = root / "manifest.json"
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise AbiMismatch(f"{path} is not readable JSON ({error}); the OPP is damaged, reinstall it") from error
+
+
+def _vendor_order(vendors: Path) -> list[Path]:
+    """Vendor directories, those named by config.ini first and in its order."""
+    found = sorted(p for p in vendors.iterdir() if p.is_dir())
+    config = vendors / "config.ini"
+    order: list[str] = []
+    if config.is_file():
+        for line in config.read_text(encoding="utf-8").splitlines():
+            key, _, value = line.partition("=")
+            if key.strip() == "load_priority":
+                order = [name.strip() for name in value.split(",")]
+    rank = {name: i for i, name in enumerate(order)}
+    return sorted(found, key=lambda p: rank.get(p.name, len(rank)))
+
+
+def _vendors_of(path: Path) -> tuple[Path, list[Path]]:
+    """(OPP root, vendor directories) for any of the three kinds of path."""
+    if (path / "op_api").is_dir():
+        inside = path.parent.name == "vendors"
+        return (path.parent.parent if inside else path), [path]
+    if (path / "vendors").is_dir():
+        return path, _vendor_order(path / "vendors")
+    return (path.parent if path.name == "vendors" else path), _vendor_order(path)
+
+
+def _denied(error: PermissionError) -> str:
+    return (
+        f"permission denied for uid {os.getuid()} at {error.filename}; make it readable "
+        "(chmod a+rX) or run as its owner"
+    )
+
+
+def _look(source: str, path: Path) -> Place:
+    """What a path holds, told apart: absent, not readable, no library, usable."""
+    place = Place(source, str(path), "")
+    try:
+        path = path.resolve()
+        os.stat(path)
+        root, vendors = _vendors_of(path)
+        usable = []
+        for vendor in vendors:
+            try:
+                os.stat(vendor / LIBRARY)
+                usable.append(vendor)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+        if not usable:
+            place.state = f"holds no operator library ({LIBRARY} below a vendor directory)"
+            return place
+        for vendor in usable:
+            if not os.access(vendor / LIBRARY, os.R_OK):
+                raise PermissionError(13, "Permission denied", str(vendor / LIBRARY))
+        place.opp = Opp(root, tuple(usable), source, read_manifest(root))
+        place.state = "usable"
+    except PermissionError as error:
+        place.state = _denied(error)
+    except FileNotFoundError:
+        place.state = "no such directory"
+    except NotADirectoryError:
+        place.state = "not a directory"
+    return place
+
+
+def _merged(source: str, text: str) -> list[Place]:
+    """Places of a ':'-separated variable, their usable vendors joined into the first one."""
+    places = [_look(source, Path(entry)) for entry in text.split(":") if entry.strip()]
+    usable = [p.opp for p in places if p.opp]
+    if len(usable) > 1:
+        vendors = tuple(vendor for opp in usable for vendor in opp.vendors)
+        joined = Opp(usable[0].root, vendors, source, usable[0].manifest)
+        for place in places:
+            place.opp = joined if place.opp else None
+    return places
+
+
+def survey() -> list[Place]:
+    """Every place in search order with what it holds. Opens no library."""
+    places: list[Place] = []
+    explicit = os.environ.get("FLA_NPU_OPP_PATH", "")
+    if explicit:
+        places.append(_look("FLA_NPU_OPP_PATH", Path(explicit)))
+    else:
+        places.append(Place("FLA_NPU_OPP_PATH", "", "not set"))
+    own = own_root()
+    places.append(_look(OWN, own) if own else Place(OWN, "", "built without an OPP"))
+    for variable in ("ASCEND_CUSTOM_OPP_PATH", "ASCEND_OPP_PATH"):
+        text = os.environ.get(variable, "")
+        places += _merged(variable, text) if text else [Place(variable, "", "not set")]
+    return places
+
+
+def find() -> Opp:
+    """The OPP to use; OppNotFound lists every place and what was found there."""
+    places = survey()
+    if places[0].path:
+        # An explicit choice is never replaced by another OPP behind the user's back.
+        if places[0].opp is None:
+            raise OppNotFound(
+                f"FLA_NPU_OPP_PATH = {places[0].path}: {places[0].state}. Correct the variable, or "
+                "unset it to use the OPP of the installed package"
+            )
+        return places[0].opp
+    for place in places:
+        if place.opp is not None:
+            return place.opp
+    tried = "\n".join(f"  {p.source} {p.path}: {p.state}".replace(" :", ":") for p in places)
+    raise OppNotFound(
+        f"no operator package (OPP) found:\n{tried}\nInstall one with 'pip install .' in a checkout of "
+        "fla-npu, or set FLA_NPU_OPP_PATH to an OPP"
+    )

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stage operators of Chunk KDA on PyTorch tensors, under their FLA-NPU names.
+
+Each function is exported twice, as `name` and `npu_name`. They launch one kernel each, compute on
+the tensors' device (CPU: the twin) and have no autograd: outputs are detached, also when an input
+requires grad. Inputs may be views with any strides; outputs are dense.
+
+Errors, all raised before the launch: ArgumentTypeError (a TypeError) for a wrong type or dtype,
+ArgumentError (a ValueError) for a wrong value, shape or combination; then OppNotFound or
+SymbolMissing when the operator cannot be reached, TwinFault and LaunchError when it fails.
+
+Letters: B batch, T tokens, HK key heads, HV value heads, K = V = 128, N sequences (B, or
+len(cu_seqlens) - 1), NT chunks of 64 tokens (of all sequences when packed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .. import chunk_kda
+from .frontends import adapter_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "chunk_fwd_h",
+    "chunk_kda_fwd_finalize",
+    "chunk_kda_fwd_prepare",
+    "npu_chunk_fwd_h",
+    "npu_chunk_kda_fwd_finalize",
+    "npu_chunk_kda_fwd_prepare",
+]
+
+
+def chunk_kda_fwd_prepare(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor,
+    beta: Tensor,
+    scale: float,
+    chunk_size: int = 64,
+    *,
+    layout: str = "BSND",
+    cu_seqlens: Sequence[int] | Tensor | None = None,
+    chunk_indices: Sequence[int] | Tensor | None = None,
+    safe_gate: bool = False,
+    lower_bound: float | None = None,
+    use_gate_in_kernel: bool = False,
+    A_log: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    epsilon: float = 1e-6,
+    use_qk_l2norm_in_kernel: bool = False,
+    use_beta_sigmoid_in_kernel: bool = False,
+    allow_neg_eigval: bool = False,
+    use_exp2: bool = True,
+    backward_mode: str = "save",
+) -> tuple[Tensor | None, ...]:
+    """Gate, norms, chunk scores and WY operands, chunk by chunk.
+
+    Args:
+        q, k: bfloat16, `[B,T,HK,128]` for BSND, `[B,HK,T,128]` BNSD, `[T,HK,128]` TND,
+            `[HK,T,128]` NTD.
+        v: bfloat16, as q with HV heads; HV is a multiple of HK.
+        g: float32 or bfloat16, as v: raw gate input with `use_gate_in_kernel`, else the
+            natural-log decay of the step.
+        beta: float32 or bfloat16, as v without the last axis.
+        scale: any finite float; inside Aqk and qg_scaled.
+        chunk_size: 64.
+        cu_seqlens: host offsets of packed sequences (needs B = 1), first 0, last T, not
+            decreasing; list, tuple, or 1-D CPU integer tensor.
+        chunk_indices: canonical (sequence, chunk) pairs, flat or `[NC, 2]`; made when left out.
+        safe_gate: lower_bound * sigmoid(exp(A_log) * (g + dt_bias)); otherwise
+            -exp(A_log) * softplus(g + dt_bias). Both need `use_gate_in_kernel`.
+        lower_bound: in [-5, 0); None is -5.
+        A_log: `[HV]`, float32 or bfloat16 (widened to float32).
+        dt_bias: `[HV, 128]` or flat, float32 or bfloat16 (widened to float32); None is zero.
+        epsilon: added to the squared row norms of q and k, above 0 as float32.
+        allow_neg_eigval: beta is 2 * sigmoid; needs `use_beta_sigmoid_in_kernel`.
+        use_exp2: gk in powers of 2 (True) or of e (False).
+        backward_mode: which slots are produced; 'none' 0 1 3 4 6 7, 'forward' + 2,
+            'recompute' + 2 8..12, 'save' all.
+
+    Returns:
+        13 slots, head-major for every layout (`[B,H,T,D]`, or `[H,T,D]` for TND and NTD), None
+        where not produced: gk (float32), Aqk, Akk (`[...,64]`), w, u, qg, kg, qg_scaled, q_hat,
+        k_hat (bfloat16), q_rstd, k_rstd, beta_eff (float32, without the last axis).
+
+    Source: ascendc/ops/chunk_kda_fwd_prepare; aclnnChunkKdaFwdPrepare.
+    """
+    adapter = adapter_of("chunk_kda_fwd_prepare", "q", q)
+    return chunk_kda.prepare(
+        adapter, q, k, v, g, beta,
+        scale=scale, chunk_size=chunk_size, layout=layout, cu_seqlens=cu_seqlens,
+        chunk_indices=chunk_indices, safe_gate=safe_gate, lower_bound=lower_bound,
+        use_gate_in_kernel=use_gate_in_kernel, a_log=A_log, dt_bias=dt_bias, epsilon=epsilon,
+        use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
+        use_beta_sigmoid_in_kernel=use_beta_sigmoid_in_kernel,
+        allow_neg_eigval=allow_neg_eigval, use_exp2=use_exp2, backward_mode=backward_mode,
+    )  # fmt: skip
+
+
+def chunk_fwd_h(
+    k: Tensor,
+    w: Tensor,
+    u: Tensor,
+    *,
+    g: Tensor | None = None,
+    gk: Tensor | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    chunk_size: int = 64,
+    save_new_value: bool = True,
+    cu_seqlens: Sequence[int] | Tensor | None = None,
+    chunk_indices: Sequence[int] | Tensor | None = None,
+    use_exp2: bool = False,
+    state_v_first: bool = False,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """State recurrence over the chunks of each sequence.
+
+    Args:
+        k: bfloat16 `[B,HV,T,128]`: the prepared kg. Packed input is `[1,HV,T,128]` + cu_seqlens.
+        w, u: bfloat16 `[B,HV,T,128]`, from prepare.
+        g: not accepted (the scalar gate belongs to the gated delta rule); pass gk.
+        gk: float32 or bfloat16 `[B,HV,T,128]`: cumulative decay inside the chunk.
+        initial_state: float32 or bfloat16 `[N,HV,K,V]`; zeros when None.
+        output_final_state: also return the state after each sequence.
+        save_new_value: True; v_new is always written.
+        use_exp2: base of gk; note the default False, Chunk KDA passes True.
+        state_v_first: h and the states have V before K.
+        chunk_size, cu_seqlens, chunk_indices: as chunk_kda_fwd_prepare.
+
+    Returns:
+        h bfloat16 `[B,NT,HV,K,V]` (state on entry of each chunk), v_new bfloat16 `[B,HV,T,V]`,
+        final_state `[N,HV,K,V]` in the dtype of initial_state (float32 without one) or None.
+
+    Source: ascendc/ops/chunk_fwd_h; aclnnChunkFwdH.
+    """
+    adapter = adapter_of("chunk_fwd_h", "k", k)
+    return chunk_kda.fwd_h(
+        adapter, k, w, u,
+        g=g, gk=gk, initial_state=initial_state, output_final_state=output_final_state,
+        chunk_size=chunk_size, save_new_value=save_new_value, cu_seqlens=cu_seqlens,
+        chunk_indices=chunk_indices, use_exp2=use_exp2, state_v_first=state_v_first,
+    )  # fmt: skip
+
+
+def chunk_kda_fwd_finalize(
+    qg_scaled: Tensor,
+    aqk: Tensor,
+    v_new: Tensor,
+    h: Tensor,
+    *,
+    output_layout: str = "BSND",
+    state_v_first: bool = False,
+    cu_seqlens: Sequence[int] | Tensor | None = None,
+    chunk_indices: Sequence[int] | Tensor | None = None,
+) -> Tensor:
+    """Attention output of every chunk: qg_scaled @ h + tril(aqk) @ v_new.
+
+    Args:
+        qg_scaled, v_new: bfloat16, head-major `[B,HV,T,128]`; `[HV,T,128]` for TND and NTD
+            (v_new also `[1,HV,T,128]`).
+        aqk: bfloat16 `[B,HV,T,64]` or `[HV,T,64]`.
+        h: bfloat16 `[B,NT,HV,K,V]`, `[1,NT,HV,K,V]` when packed or rank-3.
+        output_layout: BSND or BNSD with rank-4 inputs, TND or NTD with rank-3 ones.
+        state_v_first: h has V before K.
+        cu_seqlens, chunk_indices: as chunk_kda_fwd_prepare.
+
+    Returns:
+        attn_out bfloat16 in `output_layout`. The scale is already inside qg_scaled and aqk.
+
+    Source: ascendc/ops/chunk_kda_fwd_finalize; aclnnChunkKdaFwdFinalize.
+    """
+    adapter = adapter_of("chunk_kda_fwd_finalize", "qg_scaled", qg_scaled)
+    return chunk_kda.finalize(
+        adapter, qg_scaled, aqk, v_new, h,
+        output_layout=output_layout, state_v_first=state_v_first, cu_seqlens=cu_seqlens,
+        chunk_indices=chunk_indices,
+    )  # fmt: skip
+
+
+npu_chunk_kda_fwd_prepare = chunk_kda_fwd_prepare
+npu_chunk_fwd_h = chunk_fwd_h
+npu_chunk_kda_fwd_finalize = chunk_kda_fwd_finalize

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch tensors for the framework-neutral layers: describe, convert, allocate, launch.
+
+CPU tensors run on the twin, synchronously. The NPU branch follows torch_npu's rules (device guard,
+current stream, workspace from the caching allocator) and has not been run on an NPU yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from .. import aclnn, loader
+from ..checks import Desc, Plan
+from ..errors import ArgumentError, ArgumentTypeError
+
+__all__ = ["ADAPTER", "TorchAdapter"]
+
+_NAMES = {
+    torch.bfloat16: "bfloat16",
+    torch.float32: "float32",
+    torch.float16: "float16",
+    torch.float64: "float64",
+    torch.int32: "int32",
+    torch.int64: "int64",
+}
+_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
+_CPU = torch.device("cpu")
+
+
+class TorchAdapter:
+    """See `chunk_kda.Adapter`."""
+
+    name = "torch"
+
+    def describe(self, label: str, name: str, value: Any) -> Desc | None:
+        if value is None:
+            return None
+        if not isinstance(value, torch.Tensor):
+            raise ArgumentTypeError(
+                f"{label}: {name} is a {type(value).__name__}; it must be a torch.Tensor"
+            )
+        if value.layout is not torch.strided:
+            raise ArgumentTypeError(
+                f"{label}: {name} has layout {value.layout}; it must be dense: {name}.to_dense()"
+            )
+        dtype = value.dtype
+        device = value.device
+        return Desc(
+            tuple(value.shape),
+            _NAMES.get(dtype) or str(dtype).removeprefix("torch."),
+            "cpu" if device == _CPU else str(device),
+        )
+
+    def cast(self, tensor: torch.Tensor, dtype: str) -> torch.Tensor:
+        return tensor.detach().to(_DTYPES[dtype])
+
+    def reshape(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        return tensor.detach().reshape(shape)
+
+    def run(self, plan: Plan, tensors: Mapping[str, torch.Tensor | None]) -> tuple:
+        device = next(t.device for t in tensors.values() if t is not None)
+        values: dict[str, object] = {**plan.attrs, **plan.ints}
+        for name, tensor in tensors.items():
+            if tensor is not None:
+                values[name] = _argument(tensor)
+        outputs = []
+        for slot in plan.outputs:
+            if slot is None:
+                outputs.append(None)
+                continue
+            out = torch.empty(slot.shape, dtype=_DTYPES[slot.dtype], device=device)
+            values[slot.name] = aclnn.TensorArg(out.data_ptr(), slot.dtype, slot.shape)
+            outputs.append(out)
+        if device == _CPU:
+            _require(plan.op, "twin", device)
+            aclnn.call(plan.op, values)
+        else:
+            _require(plan.op, "cann", device)
+            _call_on_npu(plan.op, values, device)
+        return tuple(outputs)
+
+
+def _argument(tensor: torch.Tensor) -> aclnn.TensorArg:
+    """A view is passed with its strides; the operator host code copies it where it must."""
+    if tensor.is_neg() or tensor.is_conj():
+        tensor = tensor.resolve_neg().resolve_conj()
+    strides = None if tensor.is_contiguous() else tensor.stride()
+    return aclnn.TensorArg(tensor.data_ptr(), _NAMES[tensor.dtype], tuple(tensor.shape), strides)
+
+
+def _require(op: str, backend: str, device: torch.device) -> None:
+    """Tensors and OPP must be of one world; a mismatch would read device memory on the host."""
+    found = loader.bind(op).backend
+    if found == backend:
+        return
+    if found == "twin":
+        raise ArgumentError(
+            f"{op}: tensors are on '{device}', but the OPP in use is a twin build, which computes on the "
+            "CPU; move the tensors with .cpu(), or install a CANN build"
+        )
+    raise ArgumentError(
+        f"{op}: tensors are on the CPU, but the OPP in use is a CANN build; move them with .npu(), or "
+        "install a twin build (FLA_NPU_BACKEND=twin)"
+    )
+
+
+def _call_on_npu(op: str, values: dict[str, object], device: torch.device) -> None:
+    """Issues the call on torch_npu's current stream. Written to its documented rules; untested."""
+    with torch.npu.device(device):
+        current = torch.npu.current_stream(device)
+
+        def allocate(size: int) -> tuple[int, object]:
+            block = torch.empty(size, dtype=torch.uint8, device=device)
+            # The host drops the block before the kernel ran; the allocator must know its stream.
+            block.record_stream(current)
+            return block.data_ptr(), block
+
+        # Reading `npu_stream` also drains torch_npu's task queue, so earlier operators come first.
+        aclnn.call(op, values, stream=current.npu_stream, allocate=allocate)
+
+
+ADAPTER = TorchAdapter()
