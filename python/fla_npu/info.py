@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `fla-npu info` tells: which OPP would be used, why, from where, and what is missing."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+from . import build_info, loader, opp
+from .errors import FlaNpuError
+from .spec import names
+
+__all__ = ["TWIN_SETTINGS", "collect"]
+
+# Variables the twin reads at each launch, with what happens when they are not set.
+TWIN_SETTINGS = {
+    "FLA_NPU_TWIN": "fast",
+    "FLA_NPU_TWIN_THREADS": "all CPUs of the process",
+    "FLA_NPU_TWIN_CORES": "thread count (fast), the chip's (checked)",
+    "FLA_NPU_TWIN_SOC": "an Ascend 910B",
+    "FLA_NPU_TWIN_SEED": "fixed",
+    "FLA_NPU_TWIN_COPIES": "late",
+    "FLA_NPU_TWIN_ISA": "the best of this CPU",
+    "FLA_NPU_TWIN_TRACE": "no trace",
+}
+# twin::IsaName(), the instruction set the twin's primitives were selected for.
+_ISA_SYMBOL = "_ZN4twin7IsaNameEv"
+
+
+def isa_name() -> str:
+    """'baseline', 'avx2' or 'avx512'; '' when the OPP in use is not a twin."""
+    try:
+        path = loader.current().vendors[0] / opp.TWIN_LIBRARY
+        function = getattr(ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL), _ISA_SYMBOL)
+    except (FlaNpuError, OSError, AttributeError):
+        return ""
+    function.restype = ctypes.c_char_p
+    return (function() or b"").decode()
+
+
+def operators() -> dict[str, str]:
+    """Operator -> '' when it can be called, else the reason."""
+    state = {}
+    for name in names():
+        try:
+            loader.bind(name)
+            state[name] = ""
+        except FlaNpuError as error:
+            state[name] = str(error).splitlines()[0]
+    return state
+
+
+def collect() -> dict[str, Any]:
+    """Everything as plain data (`--json`)."""
+    problem = ""
+    used = None
+    try:
+        used = opp.find()
+    except FlaNpuError as error:
+        problem = str(error)
+    places = [
+        {
+            "source": place.source,
+            "path": place.path,
+            "state": place.state,
+            "used": used is not None and place.opp is not None and place.source == used.source,
+        }
+        for place in opp.survey()
+    ]
+    result: dict[str, Any] = {
+        "build": build_info(),
+        "places": places,
+        "problem": problem,
+        "operators": operators() if used else {},
+    }
+    if used is not None:
+        result["opp"] = {
+            "root": str(used.root),
+            "chosen_by": used.source,
+            "backend": used.backend,
+            "build_id": used.build_id,
+            "socs": used.manifest.get("socs", []),
+            "libraries": [str(path) for path in used.libraries],
+        }
+        if used.backend == "twin":
+            result["twin"] = {
+                "isa": isa_name(),
+                "settings": {name: os.environ.get(name, "") for name in TWIN_SETTINGS},
+            }
+    return result
