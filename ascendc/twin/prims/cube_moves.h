@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cube_moves.h - L1 -> L0 (LoadData) and L0C -> GM or L1 (Fixpipe).
+//
+// L0 holds floats on the host, so loading is also the conversion from bf16 or half: done once here,
+// it costs 2-5 % of a matrix product; done inside the product it would cost 11-37 %.
+// What the chip calls "no transposition" for L0B is a transposition here and the other way round,
+// because our B slot is k-major while the chip's fractal is n-major.
+#pragma once
+
+#include "mmad.h"
+#include "moves.h"
+
+namespace twin::TWIN_ISA
+{
+
+/// rows x 16 block: element (r, c) of a source fractal row-major, `cols` wide, to floats.
+template <typename T> TWIN_INLINE void StraightBlock(float *d, const T *a, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; ++i) {
+        d[i] = ToFloat(a[i]);
+    }
+}
+
+/// d[c][r] = a[r][c]; a has `rows` x `cols` elements, d rows are `dRow` floats apart.
+template <uint32_t rows, uint32_t cols, typename T>
+TWIN_INLINE void TransposedBlock(float *d, uint32_t dRow, const T *a)
+{
+    float t[rows * cols];
+    StraightBlock(t, a, rows * cols);
+    for (uint32_t c = 0; c < cols; ++c) {
+        for (uint32_t r = 0; r < rows; ++r) {
+            d[c * dRow + r] = t[r * cols + c];
+        }
+    }
+}
+
+template <typename T> constexpr uint32_t kDepth = PerBlock<T>();   // C0: 16, or 8 for fp32
+
+/// One 512-byte fractal [16][C0] of L1 into one slot.
+template <typename T> TWIN_INLINE void LoadFractal(float *d, const T *a, bool transpose)
+{
+    if (transpose) {
+        TransposedBlock<16, kDepth<T>>(d, 16, a);
+    } else {
+        StraightBlock(d, a, 16 * kDepth<T>);
+    }
+}
+
+/// fp32 squares of LoadDataWithTranspose: fractals a (columns 0..7) and a + 128 (columns 8..15).
+/// The transposed 16 x 16 leaves as two fractals of depth 8.
+inline void LoadSquare32(float *d, const float *a, uint32_t fracStep, L0 side)
+{
+    for (uint32_t j = 0; j < 2; ++j) {
+        float *to = d + size_t(j) * fracStep * kSlot;
+        for (uint32_t x = 0; x < 16; ++x) {
+            for (uint32_t kk = 0; kk < 8; ++kk) {
+                // Source row 8j + kk is k, source column x is m (A) or n (B).
+                const float v = a[(x / 8) * 128 + (j * 8 + kk) * 8 + x % 8];
+                to[side == L0::kA ? x * 8 + kk : kk * 16 + x] = v;
+            }
+        }
+    }
+}
+
+template <typename T> void Load2dTyped(float *d, const T *a, const Load2d &s, L0 side)
+{
+    constexpr bool square = sizeof(T) == 4;
+    for (uint32_t i = 0; i < s.repeat; ++i) {
+        const size_t index = s.start + size_t(i) * s.srcStride;
+        float *to = d + size_t(i) * s.dstStep * kSlot;
+        if constexpr (square) {
+            if (s.transpose) {
+                LoadSquare32(to, a + index * 256, s.fracStep, side);
+                continue;
+            }
+        }
+        LoadFractal(to, a + index * 16 * kDepth<T>, s.transpose != (side == L0::kB));
+    }
+}
+
+/// Calls f with the storage type of an operand.
+template <typename F> TWIN_INLINE void ByL0Type(L0Type type, F f)
+{
+    switch (type) {
+        case L0Type::kBf16: f(Bf16{}); break;
+        case L0Type::kF16: f(Half{}); break;
+        default: f(float{}); break;
+    }
+}
+inline void Load2dMove(float *d, const void *a, const Load2d &s, L0 side, L0Type type)
+{
+    ByL0Type(type, [&](auto zero) TWIN_LAMBDA {
+        Load2dTyped(d, static_cast<const decltype(zero) *>(a), s, side);
+    });
+}
+
+/// Nz block (r, c) in L1, r a multiple of 16 rows, c of C0 columns.
+template <typename T> TWIN_INLINE const T *NzBlock(const T *a, const Load3d &s, uint32_t r, uint32_t c)
+{
+    return a + (size_t(c / kDepth<T>) * s.rows + r) * kDepth<T>;
+}
+
+/// [mSize, kSize] taken as it is: A keeps rows as m, columns as k.
+template <typename T> TWIN_INLINE void Load3dPlainA(float *d, const T *a, const Load3d &s)
+{
+    constexpr uint32_t c0 = kDepth<T>;
+    const uint32_t kBlocks = s.kSize / c0;
+    for (uint32_t mb = 0; mb < s.mSize / 16; ++mb) {
+        for (uint32_t kb = 0; kb < kBlocks; ++kb) {
+            LoadFractal(d + (size_t(mb) * kBlocks + kb) * kSlot,
+                        NzBlock(a, s, s.m + mb * 16, s.k + kb * c0), false);
+        }
+    }
+}
+
+/// Rows become k. A 16-row group gives 16 / C0 fractals of depth C0; columns come in 16s, and when
+/// fp32 has an odd 8 left, the other half of the slot keeps what it had.
+/// side A: slot [16 x][C0 k], k fractals innermost; side B: slot [C0 k][16 x], x blocks innermost.
+template <typename T> TWIN_INLINE void Load3dRowsToK(float *d, const T *a, const Load3d &s, L0 side)
+{
+    constexpr uint32_t c0 = kDepth<T>, perGroup = 16 / c0;
+    const uint32_t xBlocks = (s.kSize + 15) / 16, kBlocks = s.mSize / c0;
+    for (uint32_t g = 0; g < s.mSize / 16; ++g) {
+        for (uint32_t col = 0; col < s.kSize; col += c0) {
+            const T *block = NzBlock(a, s, s.m + g * 16, s.k + col);
+            const uint32_t xb = col / 16, x0 = col % 16;
+            for (uint32_t h = 0; h < perGroup; ++h) {
+                const uint32_t kb = g * perGroup + h;
+                if (side == L0::kA) {
+                    TransposedBlock<c0, c0>(d + (size_t(xb) * kBlocks + kb) * kSlot + x0 * c0, c0,
+                                            block + h * c0 * c0);
+                } else {
+                    float *to = d + (size_t(kb) * xBlocks + xb) * kSlot + x0;
+                    for (uint32_t kk = 0; kk < c0; ++kk) {
+                        StraightBlock(to + kk * 16, block + (h * c0 + kk) * c0, c0);
+                    }
+                }
+            }
+        }
+    }
+}
+
+inline void Load3dMove(float *d, const void *a, const Load3d &s, L0 side, L0Type type)
+{
+    ByL0Type(type, [&](auto zero) TWIN_LAMBDA {
+        using T = decltype(zero);
+        // L0B always takes rows as k: that is its [K, N] -> Zn rule.
+        if (side == L0::kA && !s.transpose) {
+            Load3dPlainA(d, static_cast<const T *>(a), s);
+        } else {
+            Load3dRowsToK(d, static_cast<const T *>(a), s, side);
+        }
+    });
+}
+
+/// InitConstValue on L0A or L0B: `repeat` runs of `fractals` slots, `gap` slots between runs.
+inline void FillL0(float *d, float value, uint32_t repeat, uint32_t fractals, uint32_t gap)
+{
+    for (uint32_t r = 0; r < repeat; ++r) {
+        float *to = d + size_t(r) * (fractals + gap) * kSlot;
+        for (uint32_t i = 0; i < fractals * kSlot; ++i) {
+            to[i] = value;
+        }
+    }
+}
+
+// --- Fixpipe ---
+
+template <typename D> TWIN_INLINE void FixRun(D *d, const float *c, uint32_t n, bool relu)
+{
+    if (relu) {
+        for (uint32_t i = 0; i < n; ++i) {
+            d[i] = Narrow<D>(ReluOf(c[i]));
+        }
+    } else {
+        for (uint32_t i = 0; i < n; ++i) {
+            d[i] = Narrow<D>(c[i]);
+        }
+    }
+}
+
+/// Row major: dst[r][c], rows dstStride elements apart.
+template <typename D> void FixpipeRows(void *d, const float *c, const Fixpipe &s)
+{
+    for (uint32_t nd = 0; nd < s.ndNum; ++nd) {
+        const float *src = c + size_t(nd) * s.srcNd;
+        D *dst = static_cast<D *>(d) + size_t(nd) * s.dstNd;
+        for (uint32_t r = 0; r < s.m; ++r) {
+            D *row = dst + size_t(r) * s.dstStride;
+            uint32_t col = 0;
+            for (; col + 16 <= s.n; col += 16) {
+                FixRun(row + col, src + (col / 16) * size_t(s.srcStrip) + r * 16, 16, s.relu);
+            }
+            FixRun(row + col, src + (col / 16) * size_t(s.srcStrip) + r * 16, s.n - col, s.relu);
+        }
+    }
+}
+
+/// Nz: 16-column strips (8 with split8, fp32 only), dstStride elements apart.
+template <typename D> void FixpipeNz(void *d, const float *c, const Fixpipe &s)
+{
+    for (uint32_t strip = 0; strip < s.n / 16; ++strip) {
+        const float *src = c + strip * size_t(s.srcStrip);
+        D *dst = static_cast<D *>(d);
+        if (!s.split8) {
+            FixRun(dst + strip * size_t(s.dstStride), src, s.m * 16, s.relu);
+            continue;
+        }
+        for (uint32_t r = 0; r < s.m; ++r) {
+            FixRun(dst + (2 * strip) * size_t(s.dstStride) + r * 8, src + r * 16, 8, s.relu);
+            FixRun(dst + (2 * strip + 1) * size_t(s.dstStride) + r * 8, src + r * 16 + 8, 8, s.relu);
+        }
+    }
+}
+
+}  // namespace twin::TWIN_ISA

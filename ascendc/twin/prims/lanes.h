@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// lanes.h - the vector types of the instruction set this file is compiled for, and bit conversions.
+//
+// Everything sits in one inner namespace per instruction set: the linker must never merge a function
+// compiled for AVX-512 with its baseline namesake. For the same reason no std template is used here.
+#pragma once
+
+#include "prims.h"
+
+#define TWIN_INLINE inline __attribute__((always_inline))
+#define TWIN_LAMBDA __attribute__((always_inline))
+
+#if !defined(TWIN_ISA)
+#error "compile prims with -DTWIN_ISA=<namespace>, see prims/CMakeLists.txt"
+#endif
+
+namespace twin::TWIN_ISA
+{
+
+// Registers as wide as the target's; wider types would be split badly (2 GF/s in the matrix loop).
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#elif defined(__AVX2__)
+constexpr int kLanes = 8;
+#else
+constexpr int kLanes = 4;
+#endif
+
+typedef float VF __attribute__((vector_size(kLanes * 4)));
+typedef int32_t VI __attribute__((vector_size(kLanes * 4)));
+// The same at any address: tiles in UB are 32-byte aligned only.
+typedef float VFu __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
+typedef int32_t VIu __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
+
+TWIN_INLINE VF Load(const float *p) { return *reinterpret_cast<const VFu *>(p); }
+TWIN_INLINE void Store(float *p, VF v) { *reinterpret_cast<VFu *>(p) = v; }
+TWIN_INLINE VF Splat(float x) { return VF{} + x; }
+TWIN_INLINE VI Bits(VF v) { return reinterpret_cast<VI>(v); }
+TWIN_INLINE VF Floats(VI v) { return reinterpret_cast<VF>(v); }
+
+TWIN_INLINE uint32_t FloatBits(float f)
+{
+    uint32_t u;
+    __builtin_memcpy(&u, &f, 4);
+    return u;
+}
+TWIN_INLINE float BitsFloat(uint32_t u)
+{
+    float f;
+    __builtin_memcpy(&f, &u, 4);
+    return f;
+}
+
+/// 16-bit storage types; they have no arithmetic of their own.
+struct Half {
+    uint16_t v;
+};
+struct Bf16 {
+    uint16_t v;
+};
+
+TWIN_INLINE float ToFloat(Bf16 b) { return BitsFloat(static_cast<uint32_t>(b.v) << 16); }
+
+/// Exact; written without branches so that loops over it vectorise. The multiplication by 2^112
+/// re-biases the exponent and normalises subnormals in one step.
+TWIN_INLINE float ToFloat(Half h)
+{
+    const uint32_t mag = static_cast<uint32_t>(h.v & 0x7fff) << 13;
+    uint32_t r = FloatBits(BitsFloat(mag) * BitsFloat(0x77800000u));
+    r = mag >= 0x0f800000u ? mag | 0x7f800000u : r;   // inf and nan keep the all-ones exponent
+    return BitsFloat(r | static_cast<uint32_t>(h.v & 0x8000) << 16);
+}
+TWIN_INLINE float ToFloat(float f) { return f; }
+
+/// Round to nearest even; a nan stays a (quiet) nan instead of rounding up to infinity.
+TWIN_INLINE Bf16 ToBf16(float f)
+{
+    const uint32_t u = FloatBits(f);
+    const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    const uint32_t nan = (u >> 16) | 0x40u;
+    return {static_cast<uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded)};
+}
+
+/// Round to nearest even, overflow to infinity. Subnormals are rounded by the float adder itself:
+/// adding 0.5 leaves exactly the ten bits a half subnormal has.
+TWIN_INLINE Half ToHalf(float f)
+{
+    const uint32_t u = FloatBits(f);
+    const uint32_t mag = u & 0x7fffffffu;
+    const uint32_t normal = (mag + 0xfffu + ((mag >> 13) & 1u) - 0x38000000u) >> 13;
+    const uint32_t tiny = FloatBits(BitsFloat(mag) + 0.5f) - 0x3f000000u;
+    const uint32_t big = mag > 0x7f800000u ? 0x7e00u : 0x7c00u;
+    uint32_t r = mag < 0x38800000u ? tiny : normal;
+    r = mag >= 0x47800000u ? big : r;
+    return {static_cast<uint16_t>(r | (u >> 16 & 0x8000u))};
+}
+
+template <typename T> TWIN_INLINE T FromFloat(float f);
+template <> TWIN_INLINE float FromFloat<float>(float f) { return f; }
+template <> TWIN_INLINE Half FromFloat<Half>(float f) { return ToHalf(f); }
+template <> TWIN_INLINE Bf16 FromFloat<Bf16>(float f) { return ToBf16(f); }
+
+
+/// A number as a type, for tile heights.
+template <int n> struct Int {
+    static constexpr int value = n;
+};
+
+}  // namespace twin::TWIN_ISA
