@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <new>
 #include <stdexcept>
+#include <utility>
 
 namespace fla_bridge {
 namespace {
@@ -56,6 +57,9 @@ AclCall::AclCall(const Target &target, const std::vector<Value> &values,
 
 AclCall::~AclCall()
 {
+    if (executor_ != nullptr && target_.acl.destroyExecutor != nullptr) {
+        As<Destroy>(target_.acl.destroyExecutor)(executor_);  // phase 2 was never reached
+    }
     for (void *tensor : tensors_) {
         As<Destroy>(target_.acl.destroyTensor)(tensor);
     }
@@ -110,7 +114,8 @@ uint64_t AclCall::Prepare()
 
 void AclCall::Execute(void *workspace, void *stream)
 {
-    int status = As<Phase2>(target_.phase2)(workspace, workspace_, executor_, stream);
+    void *executor = std::exchange(executor_, nullptr);  // phase 2 consumes it, also when it fails
+    int status = As<Phase2>(target_.phase2)(workspace, workspace_, executor, stream);
     if (status != 0) {
         Fail("", status);
     }

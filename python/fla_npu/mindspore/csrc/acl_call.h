@@ -41,6 +41,7 @@ struct AclApi {
     void *createIntArray = nullptr;
     void *destroyIntArray = nullptr;
     void *recentErrMsg = nullptr;
+    void *destroyExecutor = nullptr;    // may be null: an unused executor then stays allocated
     void *synchronizeStream = nullptr;  // may be null: phase 2 then returns when the work is done
 };
 

@@ -206,7 +206,7 @@ Value ReadValue(char kind, const py::handle &item, Plan *plan, std::vector<ms::T
 
 /// bind(name, phase1, phase2, (acl addresses in AclApi order), on_device) -> number of the target
 size_t Bind(const std::string &name, uintptr_t phase1, uintptr_t phase2,
-            const std::array<uintptr_t, 6> &acl, bool onDevice)
+            const std::array<uintptr_t, 7> &acl, bool onDevice)
 {
     for (size_t i = 0; i < kOpCount; ++i) {
         if (name != kOps[i].name) {
@@ -217,7 +217,7 @@ size_t Bind(const std::string &name, uintptr_t phase1, uintptr_t phase2,
         target->op = &kOps[i];
         target->phase1 = at(phase1);
         target->phase2 = at(phase2);
-        target->acl = {at(acl[0]), at(acl[1]), at(acl[2]), at(acl[3]), at(acl[4]), at(acl[5])};
+        target->acl = {at(acl[0]), at(acl[1]), at(acl[2]), at(acl[3]), at(acl[4]), at(acl[5]), at(acl[6])};
         target->onDevice = onDevice;
         Targets().push_back(std::move(target));
         return Targets().size() - 1;

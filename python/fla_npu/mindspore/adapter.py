@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How MindSpore tensors are described, converted and launched (see fla_npu.chunk_kda.Adapter)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import mindspore
+from mindspore import Tensor
+
+from .. import aclnn, loader
+from ..checks import Desc, Plan
+from ..errors import ArgumentTypeError, LaunchError
+from ..spec import names, spec
+from . import bridge
+
+__all__ = ["MindSporeAdapter", "resolve"]
+
+# Order of the addresses in AclApi (csrc/acl_call.h).
+_ACL = (
+    "aclCreateTensor",
+    "aclDestroyTensor",
+    "aclCreateIntArray",
+    "aclDestroyIntArray",
+    "aclGetRecentErrMsg",
+    "aclDestroyAclOpExecutor",
+    "aclrtSynchronizeStream",
+)
+_DTYPES = {
+    mindspore.float32: "float32",
+    mindspore.bfloat16: "bfloat16",
+    mindspore.float16: "float16",
+    mindspore.float64: "float64",
+    mindspore.int32: "int32",
+    mindspore.int64: "int64",
+}
+# What AclCall::Fail throws: operator, C function, status, ACL's text.
+_FAILURE = re.compile(r"^\w+: (aclnn\w+) returned (\d+): (.*)", re.DOTALL)
+
+
+class _Reshaped(NamedTuple):
+    """A tensor with the shape it is to be presented with; costs no operator."""
+
+    tensor: Tensor
+    shape: tuple[int, ...]
+
+    @property
+    def dtype(self):
+        return self.tensor.dtype
+
+
+class _Target(NamedTuple):
+    """An operator resolved in the OPP and made known to the bridge."""
+
+    number: int
+    binding: loader.Binding
+    inputs: tuple[tuple[str, str, object], ...]  # kind, name and default of all but the outputs
+
+
+def _on_device() -> bool:
+    return mindspore.get_context("device_target") == "Ascend"
+
+
+_targets: dict[str, _Target] = {}
+
+
+def resolve(op: str) -> _Target:
+    """Looks both symbols up (SymbolMissing if the OPP lacks them) before the bridge hears of it."""
+    binding = loader.bind(op)
+    found = _targets.get(op)
+    if found is None or found.binding is not binding:  # another OPP since the last call
+        found = _targets[op] = _resolve(binding)
+    return found
+
+
+def _resolve(binding: loader.Binding) -> _Target:
+    on_device = _on_device()
+    if on_device is not (binding.backend == "cann"):
+        raise LaunchError(
+            f"{binding.op.name}: MindSpore runs on {'Ascend' if on_device else 'CPU'}, but the OPP in use "
+            f"is a {binding.backend} build ({binding.library.path}); a cann build needs "
+            'mindspore.set_device("Ascend"), a twin build mindspore.set_device("CPU")'
+        )
+    at = binding.addresses()
+    number = bridge.load().bind(
+        binding.op.name, at["workspace"], at["execute"], [at.get(name, 0) for name in _ACL], on_device
+    )
+    inputs = tuple((p.kind, p.name, p.default) for p in binding.op.params if p.kind != "out")
+    return _Target(number, binding, inputs)
+
+
+class MindSporeAdapter:
+    """Serves every call. `stages`: operators that must all be there before the first is launched."""
+
+    def __init__(self, stages: tuple[str, ...] = ()) -> None:
+        self.stages = stages
+
+    def describe(self, label: str, name: str, value) -> Desc | None:
+        """Shape, dtype and device of a tensor; None for None; ArgumentTypeError for the rest."""
+        if value is None:
+            return None
+        if not isinstance(value, (Tensor, _Reshaped)):
+            raise ArgumentTypeError(
+                f"{label}: {name} is a {type(value).__module__}.{type(value).__name__}; it must be a "
+                "mindspore.Tensor"
+            )
+        dtype = _DTYPES.get(value.dtype) or str(value.dtype).lower()
+        return Desc(tuple(value.shape), dtype, "npu" if _on_device() else "cpu")
+
+    def cast(self, tensor, dtype: str):
+        return tensor.astype(getattr(mindspore, dtype))
+
+    def reshape(self, tensor, shape: tuple[int, ...]):
+        return _Reshaped(tensor, tuple(shape))
+
+    def run(self, plan: Plan, tensors: Mapping[str, object]) -> tuple:
+        """Queues one operator. A failure of an earlier one may surface here, too."""
+        for stage in self.stages:
+            resolve(stage)
+        target = resolve(plan.op)
+        values = []
+        for kind, name, default in target.inputs:
+            if kind == "in":
+                value = tensors.get(name)
+                values.append(tuple(value) if isinstance(value, _Reshaped) else value)
+            elif kind == "ints":
+                values.append(plan.ints.get(name))
+            else:
+                values.append(plan.attrs.get(name, default))
+        slots = [None if out is None else (out.dtype, out.shape) for out in plan.outputs]
+        try:
+            return bridge.load().call(target.number, values, slots)
+        except RuntimeError as error:
+            raise self._named(error) from error
+
+    @staticmethod
+    def _named(error: RuntimeError) -> Exception:
+        """The bridge's failure as the exception of fla_npu it stands for."""
+        found = _FAILURE.match(str(error))
+        if found is None:
+            return error
+        symbol, status, text = found.groups()
+        # The text names the failed operator, which need not be the one being called.
+        op = next(name for name in names() if symbol in spec(name).symbols)
+        return aclnn.failure(loader.bind(op), symbol, int(status), text.strip())
