@@ -28,6 +28,9 @@ constexpr uint32_t kBlockF32 = kBlockBytes / sizeof(float);
 // Tile sizes of the whole family: rows of a chunk, width of a head (K = V).
 constexpr uint32_t kChunk = 64;
 constexpr uint32_t kDim = 128;
+constexpr uint32_t kChunkElems = kChunk * kDim;    // q, k, v, w, u, ... of a chunk
+constexpr uint32_t kScoreElems = kChunk * kChunk;  // Aqk, Akk of a chunk
+constexpr uint32_t kStateElems = kDim * kDim;      // h, R
 
 // Vector cores of a group; both serve the same cube core.
 constexpr uint32_t kVectorCores = 2;

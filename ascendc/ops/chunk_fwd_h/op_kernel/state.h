@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * state - the recurrence over the chunks of a sequence
+ *
+ *   h[c]     = bf16(R)                                  the state on entry of chunk c
+ *   v_new[c] = bf16(u[c] - w[c] @ h[c])
+ *   R        = diag(E(G_last)) R + kg[c]^T @ v_new[c]   fp32; E(x) = 2^x or e^x; G_last = gk of the
+ * last valid row
+ *
+ * Shapes  w, kg [64, 128] bf16 - u, v_new [64, 128] bf16 - h [128 K, 128 V] bf16 - R, kg^T @ v_new
+ * the same in fp32 With stateVFirst every state tile is [V, K]: the update becomes v_new^T @ kg and
+ * h is read as a B^T operand. Items   One (sequence, head) is an item; its chunks depend on each
+ * other, two items never do. A group serves two lanes, each a list of items, and alternates between
+ * them: while the vector cores work for one lane the cube works for the other, which hides the four
+ * hand-overs of a chunk. Cube    product W: w @ h -> exchange slot, product K: kg^T @ v_new -> the
+ * same slot (fp32, GM workspace) Vector  subtract: u - W -> v_new, update: R = E R + K -> h of the
+ * next chunk. Both are element-wise, so the two vector cores take half the rows each of whatever
+ * they read: contiguous copies only. UB      per lane: R 32K | incoming product 32K | outgoing bf16
+ * 16K | u 8K | G_last, E 1K; row factors 4K: 182K of 184K L1      per lane: w 16K | kg 16K | v_new
+ * 16K | h 32K           L0A 32K, L0B 32K, L0C 64K per lane Flags   per lane: kEntryReady V->C (h is
+ * in GM), kReadReady C->V (W), kValueReady V->C (v_new), kUpdateReady C->V (K). One of each per
+ * chunk, in this order, so a lane is a conversation: every buffer of a lane, on either side, is
+ *         written again only after an answer that follows its last use. Hence one buffer of each
+ * kind per lane and no flag back from a consumer; w and kg of the next chunk are fetched under the
+ * products of this one. Tails   rows beyond the valid ones are zero in L1, never stored, never read
+ * from GM Limits  chunk 64, K = V = 128; any T >= 1; packed sequences may be empty (the state
+ * passes through)
+ */
+#ifndef CHUNK_FWD_H_STATE_H
+#define CHUNK_FWD_H_STATE_H
+
+#include "kernel_operator.h"
+
+#include "chunk_fwd_h_tiling_data.h"
+#include "chunk_walk.h"
+#include "cross_core.h"
+#include "local_memory.h"
+
+namespace fla
+{
+
+constexpr uint32_t kLanes = kStateLanes;
+// A vector core holds half the rows of the state: [64, 128].
+constexpr uint32_t kHalfRows = kDim / kVectorCores;
+constexpr uint32_t kHalfElems = kHalfRows * kDim;
+
+/// Cross-core flags of a lane; add FlagOf() to get the id.
+enum StateFlag : uint16_t { kEntryReady, kReadReady, kValueReady, kUpdateReady, kStateFlags };
+static_assert(kLanes * kStateFlags <= kCrossFlags, "cross-core flag ids end at 10");
+
+__aicore__ inline uint16_t FlagOf(uint32_t lane, StateFlag flag)
+{
+    return lane * kStateFlags + flag;
+}
+
+/// GM addresses in kernel order, and the tiling data. (GM_ADDR is a macro with a `*`: one
+/// declaration each.)
+struct StateArgs {
+    GM_ADDR k;
+    GM_ADDR w;
+    GM_ADDR u;
+    GM_ADDR gk;
+    GM_ADDR initialState;
+    GM_ADDR cuSeqlens;
+    GM_ADDR chunkIndices;
+    GM_ADDR h;
+    GM_ADDR vNew;
+    GM_ADDR finalState;
+    GM_ADDR workspace;
+    ChunkFwdHTilingData t;
+};
+
+/// Byte offsets in UB; a lane's block is followed by the next lane's, then by what both use in
+/// turn.
+struct StateUb {
+    static constexpr uint32_t state = 0;  // R, fp32 [64, 128]
+    static constexpr uint32_t incoming =
+        state + kHalfElems * sizeof(float);  // W or K, fp32; initial state
+    static constexpr uint32_t wideU =
+        incoming + kChunk / kVectorCores * kDim * sizeof(float);                 // behind W
+    static constexpr uint32_t outgoing = incoming + kHalfElems * sizeof(float);  // v_new or h, bf16
+    static constexpr uint32_t u = outgoing + kHalfElems * sizeof(bfloat16_t);
+    static constexpr uint32_t gate =
+        u + kChunk / kVectorCores * kDim * sizeof(bfloat16_t);      // G_last as it came
+    static constexpr uint32_t decay = gate + kDim * sizeof(float);  // E(G_last)
+    static constexpr uint32_t lane = decay + kDim * sizeof(float);
+    static constexpr uint32_t rowFactors =
+        kLanes * lane;  // E of a row in each of 8 lanes, fp32 [64, 8]
+    static constexpr uint32_t end = rowFactors + kHalfRows * kBlockBytes;
+};
+static_assert(StateUb::end <= kUbBytes, "state: the UB plan is too big");
+
+/// Byte offsets in L1 and L0, one block per lane.
+struct StateL1 {
+    static constexpr uint32_t w = 0;
+    static constexpr uint32_t k = w + kChunkElems * sizeof(bfloat16_t);
+    static constexpr uint32_t value = k + kChunkElems * sizeof(bfloat16_t);
+    static constexpr uint32_t entry = value + kChunkElems * sizeof(bfloat16_t);
+    static constexpr uint32_t lane = entry + kStateElems * sizeof(bfloat16_t);
+};
+struct StateL0 {
+    static constexpr uint32_t laneA = kChunkElems * sizeof(bfloat16_t);
+    static constexpr uint32_t laneB = kStateElems * sizeof(bfloat16_t);
+    static constexpr uint32_t laneC = kStateElems * sizeof(float);
+};
+static_assert(kLanes * StateL1::lane <= kL1Bytes, "state: the L1 plan is too big");
+static_assert(kLanes * StateL0::laneA <= kL0aBytes && kLanes * StateL0::laneB <= kL0bBytes &&
+                  kLanes * StateL0::laneC <= kL0cBytes,
+              "state: the L0 plan is too big");
+
+/// Elements of one lane's exchange slot in GM workspace: the larger of the two products.
+constexpr uint32_t kExchangeElems = kStateElems;
+static_assert(kLanes * kExchangeElems * sizeof(float) == kStateExchangeBytes,
+              "state: the plan reserves another workspace");
+
+/// First element of a lane's exchange slot.
+__aicore__ inline uint64_t ExchangeAt(uint32_t group, uint32_t lane)
+{
+    return static_cast<uint64_t>(group * kLanes + lane) * kExchangeElems;
+}
+
+/// One chunk of one item, as both bodies see it.
+struct StateStep {
+    uint64_t row;        // first row in [B, HV, T, *]
+    uint64_t entryTile;  // h tile of this chunk
+    uint64_t itemTile;   // initial and final state tile
+    uint32_t rows;       // valid rows; 0 = an empty sequence, which has no chunk
+    bool last;           // no further chunk in this item
+};
+
+/// The items of one lane, chunk by chunk. Item i belongs to lane (i / groups) % kLanes of group i %
+/// groups.
+class StateLane
+{
+  public:
+    __aicore__ inline void Init(const StateArgs &args, uint32_t lane, uint32_t group,
+                                uint32_t groups)
+    {
+        const ChunkFwdHTilingData &t = args.t;
+        walk_.Init({t.tokens, t.valueHeads, 1, t.sequences, t.chunks, t.packed}, args.cuSeqlens,
+                   args.chunkIndices);
+        valueHeads_ = t.valueHeads;
+        items_ = t.sequences * t.valueHeads;
+        stride_ = groups * kLanes;
+        item_ = group + lane * groups;
+        Enter();
+    }
+
+    __aicore__ inline bool Live() const { return item_ < items_; }
+    __aicore__ inline const StateStep &Now() const { return step_; }
+
+    __aicore__ inline void Next()
+    {
+        if (step_.last) {
+            item_ += stride_;
+            Enter();
+            return;
+        }
+        step_.row += kChunk;
+        step_.entryTile += valueHeads_;
+        left_ -= kChunk;
+        Cut();
+    }
+
+  private:
+    /// Stands on the first chunk of the current item.
+    __aicore__ inline void Enter()
+    {
+        if (!Live()) {
+            return;
+        }
+        const uint32_t sequence = item_ / valueHeads_;
+        const uint32_t head = item_ % valueHeads_;
+        const SequenceSpan span = walk_.Sequence(sequence);
+        step_.row = walk_.ValueRow(span.batch, head, span.token);
+        step_.entryTile = walk_.StateTile(span.firstChunk, head);
+        step_.itemTile = walk_.StateTile(sequence, head);
+        left_ = span.length;
+        Cut();
+    }
+
+    __aicore__ inline void Cut()
+    {
+        step_.rows = left_ < kChunk ? left_ : kChunk;
+        step_.last = left_ <= kChunk;
+    }
+
+    ChunkWalk walk_;
+    StateStep step_;
+    uint32_t valueHeads_ = 0;
+    uint32_t items_ = 0;
+    uint32_t item_ = 0;
+    uint32_t stride_ = 0;
+    uint32_t left_ = 0;  // tokens from this chunk to the end of the sequence
+};
+
+/// The last update of an item only serves its final state.
+__aicore__ inline bool Updates(const ChunkFwdHTilingData &t, const StateStep &step)
+{
+    return !step.last || t.finalState != kStateAbsent;
+}
+
+}  // namespace fla
+#endif  // CHUNK_FWD_H_STATE_H

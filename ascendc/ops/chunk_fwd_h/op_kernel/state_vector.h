@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vector body of the state stage: v_new and the rolling state. Maths, memory plan and flags:
+// state.h.
+#ifndef CHUNK_FWD_H_STATE_VECTOR_H
+#define CHUNK_FWD_H_STATE_VECTOR_H
+
+#include "state.h"
+#include "vec_tile.h"
+
+namespace fla
+{
+
+class StateVector
+{
+  public:
+    __aicore__ inline void Run(AscendC::TPipe &pipe, const StateArgs &args)
+    {
+        Open(pipe, args);
+        while (lanes_[0].walk.Live() || lanes_[1].walk.Live()) {
+            for (uint32_t i = 0; i < kLanes; ++i) {
+                MakeValue(lanes_[i], i);
+            }
+            for (uint32_t i = 0; i < kLanes; ++i) {
+                FinishChunk(lanes_[i], i);
+            }
+        }
+    }
+
+  private:
+    using Float = AscendC::LocalTensor<float>;
+    using Half = AscendC::LocalTensor<bfloat16_t>;
+    using BfloatGm = AscendC::GlobalTensor<bfloat16_t>;
+
+    /// A lane's place in its items and its buffers (StateUb).
+    struct Lane {
+        StateLane walk;
+        Float state, incoming, wideU, gate, decay;
+        Half outgoing, u;
+        AscendC::GlobalTensor<float> exchange;
+        bool active = false;  // this round has a chunk for the lane
+    };
+
+    /// The rows of a chunk that this vector core turns into v_new.
+    struct Share {
+        uint32_t first, count;
+    };
+
+    __aicore__ inline void Open(AscendC::TPipe &pipe, const StateArgs &args)
+    {
+        args_ = args;
+        u_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args.u));
+        h_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args.h));
+        vNew_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args.vNew));
+        half_ = AscendC::GetSubBlockIdx();
+        pipe.InitBuffer(ub_, StateUb::end);
+        rowFactors_ = View<float>(ub_, StateUb::rowFactors, kHalfRows * kBlockF32);
+        const uint32_t group = AscendC::GetBlockIdx() / kVectorCores;
+        for (uint32_t i = 0; i < kLanes; ++i) {
+            Lane &lane = lanes_[i];
+            const uint32_t ub = i * StateUb::lane;
+            lane.state = View<float>(ub_, ub + StateUb::state, kHalfElems);
+            lane.incoming = View<float>(ub_, ub + StateUb::incoming, kHalfElems);
+            lane.wideU = View<float>(ub_, ub + StateUb::wideU, kChunkElems / kVectorCores);
+            lane.outgoing = View<bfloat16_t>(ub_, ub + StateUb::outgoing, kHalfElems);
+            lane.u = View<bfloat16_t>(ub_, ub + StateUb::u, kChunkElems / kVectorCores);
+            lane.gate = View<float>(ub_, ub + StateUb::gate, kDim);
+            lane.decay = View<float>(ub_, ub + StateUb::decay, kDim);
+            lane.exchange.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args.workspace) +
+                                          ExchangeAt(group, i));
+            lane.walk.Init(args, i, group, AscendC::GetBlockNum());
+            StartItem(lane, i);
+        }
+    }
+
+    __aicore__ inline Share ShareOf(uint32_t rows) const
+    {
+        const uint32_t upper = (rows + 1) / kVectorCores;
+        return half_ == 0 ? Share{0, upper} : Share{upper, rows - upper};
+    }
+
+    /// Puts the next item's first state into UB and h. Empty sequences on the way only pass their
+    /// state through.
+    __aicore__ inline void StartItem(Lane &lane, uint32_t i)
+    {
+        while (lane.walk.Live() && lane.walk.Now().rows == 0) {
+            if (args_.t.finalState != kStateAbsent) {
+                LoadState(lane, i, lane.walk.Now());
+                StoreFinal(lane, i, lane.walk.Now());
+            }
+            lane.walk.Next();
+        }
+        if (!lane.walk.Live()) {
+            return;
+        }
+        LoadState(lane, i, lane.walk.Now());
+        // The previous item's last chunk has been read from these buffers.
+        AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(i);
+        AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(i);
+        FetchChunk(lane, i, lane.walk.Now());
+        StoreEntry(lane, i, lane.walk.Now());
+    }
+
+    /// R = initial state, or zeros. The copy lands in `incoming`, whose last reader was the vector
+    /// pipe; R and `outgoing` may still be on their way out.
+    __aicore__ inline void LoadState(Lane &lane, uint32_t i, const StateStep &step)
+    {
+        AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(i);
+        AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(i);
+        if (args_.t.initialState == kStateAbsent) {
+            AscendC::Duplicate(lane.state, 0.0f, kHalfElems);
+            VectorFence();
+            return;
+        }
+        AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(i);
+        AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(i);
+        if (args_.t.initialState == kStateBf16) {
+            BfloatGm from;
+            from.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args_.initialState));
+            Half staged = lane.incoming.ReinterpretCast<bfloat16_t>();
+            AscendC::DataCopy(staged, from[HalfTile(step.itemTile)], kHalfElems);
+            AwaitLoad(i);
+            Widen(lane.state, staged, kHalfElems);
+        } else {
+            AscendC::GlobalTensor<float> from;
+            from.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args_.initialState));
+            AscendC::DataCopy(lane.incoming, from[HalfTile(step.itemTile)], kHalfElems);
+            AwaitLoad(i);
+            AscendC::DataCopy(lane.state, lane.incoming, kHalfElems);
+        }
+        VectorFence();
+    }
+
+    __aicore__ inline void AwaitLoad(uint32_t i)
+    {
+        AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(i);
+        AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(i);
+    }
+
+    __aicore__ inline void AwaitVector(uint32_t i)
+    {
+        AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(i);
+        AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(i);
+    }
+
+    /// Starts the copies of a chunk that do not depend on the cube: this core's rows of u, and
+    /// G_last.
+    __aicore__ inline void FetchChunk(Lane &lane, uint32_t i, const StateStep &step)
+    {
+        const Share share = ShareOf(step.rows);
+        if (share.count > 0) {
+            AscendC::DataCopy(lane.u, u_[(step.row + share.first) * kDim], share.count * kDim);
+        }
+        const uint64_t last = (step.row + step.rows - 1) * kDim;
+        if (args_.t.gateIsBf16) {
+            BfloatGm gate;
+            gate.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args_.gk));
+            AscendC::DataCopy(lane.gate.ReinterpretCast<bfloat16_t>(), gate[last], kDim);
+        } else {
+            AscendC::GlobalTensor<float> gate;
+            gate.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args_.gk));
+            AscendC::DataCopy(lane.gate, gate[last], kDim);
+        }
+        AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(kLanes + i);
+    }
+
+    /// E(G_last): 0 for any decay below the range of fp32, -inf included.
+    __aicore__ inline void MakeDecay(Lane &lane)
+    {
+        constexpr float kLn2 = 0.69314718055994530942f;
+        Float exponent = lane.gate;
+        if (args_.t.gateIsBf16) {
+            Widen(lane.decay, lane.gate.ReinterpretCast<bfloat16_t>(), kDim);
+            VectorFence();
+            exponent = lane.decay;
+        }
+        if (args_.t.gateIsBase2) {
+            AscendC::Muls(lane.decay, exponent, kLn2, kDim);
+            VectorFence();
+            exponent = lane.decay;
+        }
+        AscendC::Exp(lane.decay, exponent, kDim);
+        VectorFence();
+    }
+
+    /// v_new = bf16(u - W), this core's rows.
+    __aicore__ inline void MakeValue(Lane &lane, uint32_t i)
+    {
+        lane.active = lane.walk.Live();
+        if (!lane.active) {
+            return;
+        }
+        const StateStep &step = lane.walk.Now();
+        const Share share = ShareOf(step.rows);
+        const uint32_t count = share.count * kDim;
+        AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kLanes + i);
+        MakeDecay(lane);
+        if (count > 0) {
+            Widen(lane.wideU, lane.u, count);
+        }
+        AscendC::CrossCoreWaitFlag(FlagOf(i, kReadReady));
+        if (count > 0) {
+            AscendC::DataCopy(lane.incoming, lane.exchange[share.first * kDim], count);
+            AwaitLoad(i);
+            AscendC::Sub(lane.incoming, lane.wideU, lane.incoming, count);
+            VectorFence();
+            Narrow(lane.outgoing, lane.incoming, count);
+            AwaitVector(i);
+            AscendC::DataCopy(vNew_[(step.row + share.first) * kDim], lane.outgoing, count);
+        }
+        if (Updates(args_.t, step)) {
+            AscendC::CrossCoreSetFlag<kGroupMode, PIPE_MTE3>(FlagOf(i, kValueReady));
+        }
+    }
+
+    /// R = E R + K, then on to the next chunk or the next item.
+    __aicore__ inline void FinishChunk(Lane &lane, uint32_t i)
+    {
+        if (!lane.active) {
+            return;
+        }
+        const StateStep step = lane.walk.Now();
+        if (Updates(args_.t, step)) {
+            AscendC::CrossCoreWaitFlag(FlagOf(i, kUpdateReady));
+            AscendC::DataCopy(lane.incoming, lane.exchange[half_ * kHalfElems], kHalfElems);
+            AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(i);
+        }
+        lane.walk.Next();
+        if (!step.last) {
+            FetchChunk(lane, i, lane.walk.Now());
+        }
+        if (Updates(args_.t, step)) {
+            Accumulate(lane, i);
+        }
+        if (!step.last) {
+            StoreEntry(lane, i, lane.walk.Now());
+            return;
+        }
+        if (args_.t.finalState != kStateAbsent) {
+            StoreFinal(lane, i, step);
+        }
+        StartItem(lane, i);
+    }
+
+    /// R = E R + K in one pass per half of the columns. E belongs to K: with the state [K, V] it is
+    /// one factor per row, spread over a block; with [V, K] it is a row that every row repeats.
+    __aicore__ inline void Accumulate(Lane &lane, uint32_t i)
+    {
+        constexpr uint8_t kRowBlocks = kDim / kBlockF32;
+        const bool vFirst = args_.t.stateVFirst;
+        if (!vFirst) {
+            AscendC::Brcb(rowFactors_, lane.decay[half_ * kHalfRows], kHalfRows / kBlockF32,
+                          {1, kBlockF32});
+            VectorFence();
+        }
+        AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(i);
+        const AscendC::BinaryRepeatParams perRow(1, 0, 1, kRowBlocks, 1, kRowBlocks);
+        const AscendC::BinaryRepeatParams perColumn(1, 1, 1, kRowBlocks, 0, kRowBlocks);
+        for (uint32_t column = 0; column < kDim; column += kLanesF32) {
+            AscendC::FusedMulAdd(lane.state[column], vFirst ? lane.decay[column] : rowFactors_,
+                                 lane.incoming[column], static_cast<uint64_t>(kLanesF32), kHalfRows,
+                                 vFirst ? perColumn : perRow);
+        }
+        VectorFence();
+    }
+
+    /// h of the chunk that starts now.
+    __aicore__ inline void StoreEntry(Lane &lane, uint32_t i, const StateStep &step)
+    {
+        Narrow(lane.outgoing, lane.state, kHalfElems);
+        AwaitVector(i);
+        AscendC::DataCopy(h_[HalfTile(step.entryTile)], lane.outgoing, kHalfElems);
+        AscendC::CrossCoreSetFlag<kGroupMode, PIPE_MTE3>(FlagOf(i, kEntryReady));
+    }
+
+    __aicore__ inline void StoreFinal(Lane &lane, uint32_t i, const StateStep &step)
+    {
+        if (args_.t.finalState == kStateBf16) {
+            BfloatGm to;
+            to.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args_.finalState));
+            Narrow(lane.outgoing, lane.state, kHalfElems);
+            AwaitVector(i);
+            AscendC::DataCopy(to[HalfTile(step.itemTile)], lane.outgoing, kHalfElems);
+        } else {
+            AscendC::GlobalTensor<float> to;
+            to.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args_.finalState));
+            AwaitVector(i);
+            AscendC::DataCopy(to[HalfTile(step.itemTile)], lane.state, kHalfElems);
+        }
+    }
+
+    /// First element of this core's half of a state tile.
+    __aicore__ inline uint64_t HalfTile(uint64_t tile) const
+    {
+        return tile * kStateElems + half_ * kHalfElems;
+    }
+
+    StateArgs args_;
+    uint32_t half_ = 0;  // which half of the rows is this core's
+    BfloatGm u_, h_, vNew_;
+    AscendC::TBuf<AscendC::TPosition::VECCALC> ub_;
+    Float rowFactors_;
+    Lane lanes_[kLanes];
+};
+
+}  // namespace fla
+#endif  // CHUNK_FWD_H_STATE_VECTOR_H

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * output - attention output of a chunk
+ *
+ *   o[c] = bf16(qg_scaled[c] @ h[c] + tril(Aqk[c]) @ v_new[c])      fp32 sum, one rounding
+ *
+ * Shapes  qg_scaled, v_new [64, 128] bf16 - Aqk [64, 64] bf16 - h [128 K, 128 V] bf16 ([V, K] with
+ * stateVFirst) Tasks   every chunk of every value head; a group takes a contiguous range and walks
+ * it in pairs Vector  each core masks the Aqk of one task of the pair: above the diagonal a
+ * caller's buffer may hold anything, NaN included, so the bits are cleared (And with a triangle of
+ * ones), not multiplied. To the ring in GM. Cube    both products accumulate in L0C; Fixpipe rounds
+ * and stores straight into attn_out, in its layout UB      triangle 8K | Aqk 8K per ring slot L1
+ * two task slots of qg_scaled 16K | h 32K | v_new 16K | Aqk 8K     L0A qg 16K | Aqk 8K   L0B h 32K
+ * | v 16K L0C     two slots of 32K: a store runs under the next task's products Flags   ring of
+ * kRingDepth pairs: ready V->C (masked tiles are in GM), free C->V (they are in L1). A credit
+ * answers the store it follows, so a slot's UB tile is free again with its GM slot. Tails   rows
+ * beyond the valid ones are zero in L1, never stored, never read from GM. Columns beyond them lie
+ * above the diagonal of every valid row. Limits  chunk 64, K = V = 128; any T >= 1; packed
+ * sequences may be empty
+ */
+#ifndef CHUNK_KDA_FWD_FINALIZE_OUTPUT_H
+#define CHUNK_KDA_FWD_FINALIZE_OUTPUT_H
+
+#include "kernel_operator.h"
+
+#include "chunk_kda_fwd_finalize_tiling_data.h"
+#include "chunk_walk.h"
+#include "cross_core.h"
+#include "local_memory.h"
+
+namespace fla
+{
+
+using OutputRing = RingFlags<0, kOutputRingDepth>;
+constexpr uint32_t kRingDepth = kOutputRingDepth;
+
+/// GM addresses in kernel order, and the tiling data.
+struct OutputArgs {
+    GM_ADDR qgScaled;
+    GM_ADDR aqk;
+    GM_ADDR vNew;
+    GM_ADDR h;
+    GM_ADDR cuSeqlens;
+    GM_ADDR chunkIndices;
+    GM_ADDR attnOut;
+    GM_ADDR workspace;
+    ChunkKdaFwdFinalizeTilingData t;
+};
+
+/// Byte offsets in UB.
+struct OutputUb {
+    static constexpr uint32_t triangle = 0;
+    static constexpr uint32_t score =
+        triangle + kScoreElems * sizeof(uint16_t);  // one per ring slot
+    static constexpr uint32_t end = score + kRingDepth * kScoreElems * sizeof(uint16_t);
+};
+static_assert(OutputUb::end <= kUbBytes, "output: the UB plan is too big");
+
+/// Byte offsets in L1 (of one task slot), L0A and L0B.
+struct OutputL1 {
+    static constexpr uint32_t query = 0;
+    static constexpr uint32_t state = query + kChunkElems * sizeof(bfloat16_t);
+    static constexpr uint32_t value = state + kStateElems * sizeof(bfloat16_t);
+    static constexpr uint32_t score = value + kChunkElems * sizeof(bfloat16_t);
+    static constexpr uint32_t slot = score + kScoreElems * sizeof(bfloat16_t);
+};
+struct OutputL0 {
+    static constexpr uint32_t query = 0;  // L0A
+    static constexpr uint32_t score = query + kChunkElems * sizeof(bfloat16_t);
+    static constexpr uint32_t endA = score + kScoreElems * sizeof(bfloat16_t);
+    static constexpr uint32_t state = 0;  // L0B
+    static constexpr uint32_t value = state + kStateElems * sizeof(bfloat16_t);
+    static constexpr uint32_t endB = value + kChunkElems * sizeof(bfloat16_t);
+    static constexpr uint32_t slotC = kChunkElems * sizeof(float);
+};
+constexpr uint32_t kTaskSlots = 2;
+static_assert(kTaskSlots * OutputL1::slot <= kL1Bytes, "output: the L1 plan is too big");
+static_assert(OutputL0::endA <= kL0aBytes && OutputL0::endB <= kL0bBytes &&
+                  kTaskSlots * OutputL0::slotC <= kL0cBytes,
+              "output: the L0 plan is too big");
+
+/// Elements of a group's part of the GM workspace: one Aqk tile per vector core and ring slot.
+constexpr uint32_t kRingElems = kRingDepth * kVectorCores * kScoreElems;
+static_assert(kRingElems * sizeof(bfloat16_t) == kOutputRingBytes,
+              "output: the plan reserves another workspace");
+
+/// First element of the tile that vector core `half` of a group writes in a ring slot.
+__aicore__ inline uint64_t RingTile(uint32_t group, uint32_t slot, uint32_t half)
+{
+    return static_cast<uint64_t>(group) * kRingElems + (slot * kVectorCores + half) * kScoreElems;
+}
+
+/// The contiguous range of tasks of one group.
+struct TaskRange {
+    uint32_t first;
+    uint32_t end;
+};
+
+__aicore__ inline TaskRange RangeOf(uint32_t tasks, uint32_t group, uint32_t groups)
+{
+    const uint32_t first = static_cast<uint64_t>(tasks) * group / groups;
+    const uint32_t end = static_cast<uint64_t>(tasks) * (group + 1) / groups;
+    return {first, end};
+}
+
+__aicore__ inline void InitWalk(ChunkWalk &walk, const OutputArgs &args)
+{
+    const ChunkKdaFwdFinalizeTilingData &t = args.t;
+    walk.Init({t.tokens, t.valueHeads, 1, t.sequences, t.chunks, t.packed}, args.cuSeqlens,
+              args.chunkIndices);
+}
+
+}  // namespace fla
+#endif  // CHUNK_KDA_FWD_FINALIZE_OUTPUT_H

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vector body of the output stage: clears what lies above the diagonal of Aqk. Memory plan and
+// flags: output.h.
+#ifndef CHUNK_KDA_FWD_FINALIZE_OUTPUT_VECTOR_H
+#define CHUNK_KDA_FWD_FINALIZE_OUTPUT_VECTOR_H
+
+#include "output.h"
+#include "vec_tile.h"
+
+namespace fla
+{
+
+class OutputVector
+{
+  public:
+    __aicore__ inline void Run(AscendC::TPipe &pipe, const OutputArgs &args)
+    {
+        InitWalk(walk_, args);
+        aqk_.SetGlobalBuffer(reinterpret_cast<__gm__ Bits *>(args.aqk));
+        ring_.SetGlobalBuffer(reinterpret_cast<__gm__ Bits *>(args.workspace));
+        pipe.InitBuffer(ub_, OutputUb::end);
+        MakeTriangle();
+        const uint32_t half = AscendC::GetSubBlockIdx();
+        const uint32_t group = AscendC::GetBlockIdx() / kVectorCores;
+        const TaskRange range = RangeOf(walk_.Tasks(), group, AscendC::GetBlockNum());
+        for (uint32_t pair = range.first; pair < range.end; pair += kVectorCores) {
+            const uint32_t slot = producer_.Acquire();
+            // An odd range leaves the second core without a task; it still has to set the flag.
+            if (pair + half < range.end) {
+                MaskScores(walk_.Task(pair + half), slot, RingTile(group, slot, half));
+            }
+            producer_.Publish<PIPE_MTE3>();
+        }
+        producer_.Drain();
+    }
+
+  private:
+    // bf16 seen as bits: clearing is right for every value, multiplying by 0 is not.
+    using Bits = uint16_t;
+
+    /// Ones on and below the diagonal: row i keeps its first i + 1 lanes.
+    __aicore__ inline void MakeTriangle()
+    {
+        triangle_ = View<Bits>(ub_, OutputUb::triangle, kScoreElems);
+        AscendC::Duplicate(triangle_, static_cast<Bits>(0), kScoreElems);
+        VectorFence();
+        for (uint32_t row = 0; row < kChunk; ++row) {
+            AscendC::Duplicate(triangle_[row * kChunk], static_cast<Bits>(0xFFFF), row + 1);
+        }
+        VectorFence();
+    }
+
+    __aicore__ inline void MaskScores(const ChunkTask &task, uint32_t slot, uint64_t target)
+    {
+        const uint32_t count = task.rows * kChunk;
+        const uint64_t source = walk_.ValueRow(task.batch, task.head, task.token) * kChunk;
+        AscendC::LocalTensor<Bits> score =
+            View<Bits>(ub_, OutputUb::score + slot * kScoreElems * sizeof(Bits), kScoreElems);
+        AscendC::DataCopy(score, aqk_[source], count);
+        AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(slot);
+        AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(slot);
+        AscendC::And(score, score, triangle_, count);
+        AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(slot);
+        AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(slot);
+        AscendC::DataCopy(ring_[target], score, count);
+    }
+
+    ChunkWalk walk_;
+    RingProducer<OutputRing> producer_;
+    AscendC::GlobalTensor<Bits> aqk_, ring_;
+    AscendC::TBuf<AscendC::TPosition::VECCALC> ub_;
+    AscendC::LocalTensor<Bits> triangle_;
+};
+
+}  // namespace fla
+#endif  // CHUNK_KDA_FWD_FINALIZE_OUTPUT_VECTOR_H
