@@ -18,7 +18,10 @@ from typing import Any, Protocol
 from .checks import Desc, Plan, check_state, plan_finalize, plan_fwd_h, plan_prepare
 from .checks.common import flag
 
-__all__ = ["Adapter", "finalize", "forward", "fwd_h", "prepare"]
+__all__ = ["STAGES", "Adapter", "finalize", "forward", "fwd_h", "prepare"]
+
+# Operators of one forward. A front end looks all of them up before it launches the first.
+STAGES = ("chunk_kda_fwd_prepare", "chunk_fwd_h", "chunk_kda_fwd_finalize")
 
 
 class Adapter(Protocol):

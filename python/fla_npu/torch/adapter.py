@@ -31,9 +31,10 @@ _CPU = torch.device("cpu")
 
 
 class TorchAdapter:
-    """See `chunk_kda.Adapter`."""
+    """See `chunk_kda.Adapter`. `stages`: operators that must all be there before one is launched."""
 
-    name = "torch"
+    def __init__(self, stages: tuple[str, ...] = ()) -> None:
+        self.stages = stages
 
     def describe(self, label: str, name: str, value: Any) -> Desc | None:
         if value is None:
@@ -61,6 +62,8 @@ class TorchAdapter:
         return tensor.detach().reshape(shape)
 
     def run(self, plan: Plan, tensors: Mapping[str, torch.Tensor | None]) -> tuple:
+        for stage in self.stages:
+            loader.bind(stage)
         device = next(t.device for t in tensors.values() if t is not None)
         values: dict[str, object] = {**plan.attrs, **plan.ints}
         for name, tensor in tensors.items():

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 import torch
 
-from ..chunk_kda import forward
+from ..chunk_kda import STAGES, forward
 from ..errors import ArgumentError
-from .adapter import ADAPTER
+from .adapter import TorchAdapter
 
 __all__ = ["npu_chunk_kda"]
+
+_ADAPTER = TorchAdapter(STAGES)
 
 
 def npu_chunk_kda(
@@ -84,7 +86,7 @@ def npu_chunk_kda(
     """
     _refuse_grad(q=q, k=k, v=v, g=g, beta=beta, a_log=a_log, dt_bias=dt_bias, initial_state=initial_state)
     return forward(
-        ADAPTER, q, k, v, g, beta, scale, chunk_size,
+        _ADAPTER, q, k, v, g, beta, scale, chunk_size,
         layout=layout, output_final_state=output_final_state, safe_gate=safe_gate,
         lower_bound=lower_bound, use_gate_in_kernel=use_gate_in_kernel, a_log=a_log, dt_bias=dt_bias,
         cu_seqlens=cu_seqlens, chunk_indices=chunk_indices, initial_state=initial_state,

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of the Python layer's tests."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def fresh_loader(monkeypatch):
+    """A loader that has chosen nothing yet, and an environment that names no OPP."""
+    from fla_npu import loader
+
+    for name in ("FLA_NPU_OPP_PATH", "ASCEND_CUSTOM_OPP_PATH", "ASCEND_OPP_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    loader.reset()
+    yield loader
+    loader.reset()
+
+
+@pytest.fixture
+def use_opp(fresh_loader, monkeypatch):
+    """Makes the given OPP the explicit choice."""
+
+    def choose(root):
+        monkeypatch.setenv("FLA_NPU_OPP_PATH", str(root))
+        fresh_loader.reset()
+        return root
+
+    return choose
