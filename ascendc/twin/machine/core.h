@@ -34,6 +34,9 @@ struct Registers {
     }
 };
 
+/// Kernel types of CANN, by the cores they start.
+enum class KernelType : uint8_t { kAivOnly, kAicOnly, kMixAiv10, kMixAic10, kMixAic11, kMixAic12 };
+
 struct Core {
     uint8_t *store[kLocalSpaces];  // host images; an AIC has no UB, an AIV only UB
     CoreType type;
@@ -41,6 +44,7 @@ struct Core {
     uint32_t sub;          // 0 or 1 among the AIVs of a group
     uint32_t groups;       // blockDim
     uint32_t ratio;        // AIVs per group of this kernel type (what GetTaskRation returns on AIV)
+    KernelType kernelType; // MIX 1:2 until the kernel declares another
     void *tpipe;           // the kernel's TPipe, for GetTPipePtr
     Registers regs;
 };
@@ -48,6 +52,31 @@ struct Core {
 /// The core the calling fiber is. Fibers never change their OS thread.
 extern TWIN_EXPORT __thread Core *tCore;
 inline Core &Me() { return *tCore; }
+
+inline uint32_t BlockIndex(const Core &c)
+{
+    return c.type == CoreType::AIV ? c.group * c.ratio + c.sub : c.group;
+}
+
+/// What KERNEL_TASK_TYPE_DEFAULT does: false when this core does not exist in a kernel of that type, and the
+/// entry returns at once. (On the device a pre-compile pass reads the macro and never starts the core.)
+inline bool EnterKernel(KernelType type)
+{
+    Core &c = Me();
+    bool cube = c.type == CoreType::AIC;
+    c.kernelType = type;
+    c.ratio = type == KernelType::kMixAic12 ? 2 : 1;
+    switch (type) {
+        case KernelType::kAivOnly:
+        case KernelType::kMixAiv10:
+            return !cube && c.sub == 0;
+        case KernelType::kAicOnly:
+        case KernelType::kMixAic10:
+            return cube;
+        default:
+            return cube || c.sub < c.ratio;
+    }
+}
 
 }  // namespace twin
 #endif  // FLA_TWIN_MACHINE_CORE_H

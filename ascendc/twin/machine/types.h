@@ -36,6 +36,9 @@ constexpr int kPipes = static_cast<int>(Pipe::kCount);
 enum class Space : uint8_t { UB, L1, L0A, L0B, L0C, BT, FB, GM, kCount };
 constexpr int kLocalSpaces = static_cast<int>(Space::GM);
 
+constexpr const char *kSpaceName[] = {"UB", "L1", "L0A", "L0B", "L0C", "BT", "FB", "GM"};
+constexpr const char *kPipeName[] = {"S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX"};
+
 enum class CoreType : uint8_t { AIC, AIV };
 
 /// A line of kernel source. API functions take it as a defaulted last parameter, see TWIN_HERE.

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+namespace twin {
+
+namespace {
+
+constexpr ChipTable kChips[] = {
+    {"Ascend910B1", 24, 1850},     {"Ascend910B2", 24, 1800},     {"Ascend910B2C", 24, 1800},
+    {"Ascend910B3", 20, 1800},     {"Ascend910B4", 20, 1500},     {"Ascend910B4-1", 20, 1500},
+    {"Ascend910_9391", 24, 1850},  {"Ascend910_9392", 24, 1850},  {"Ascend910_9381", 24, 1800},
+    {"Ascend910_9382", 24, 1800},  {"Ascend910_9372", 20, 1800},  {"Ascend910_9362", 20, 1500},
+};
+
+const char *Env(const char *name)
+{
+    const char *v = std::getenv(name);
+    return v != nullptr && *v != '\0' ? v : nullptr;
+}
+
+/// One complaint is enough; the first wins.
+void Complain(Options &o, const char *name, const char *value, const char *legal)
+{
+    if (o.error.empty()) {
+        o.error = std::string(name) + "=" + value + " is not understood; use " + legal;
+    }
+}
+
+uint64_t Number(Options &o, const char *name, uint64_t fallback, uint64_t low, uint64_t high, const char *legal)
+{
+    const char *v = Env(name);
+    if (v == nullptr) {
+        return fallback;
+    }
+    char *end = nullptr;
+    uint64_t n = std::strtoull(v, &end, 10);
+    if (*end != '\0' || *v == '-' || n < low || n > high) {
+        Complain(o, name, v, legal);
+        return fallback;
+    }
+    return n;
+}
+
+/// Choice between two words; `second` is what makes the result true.
+bool Choice(Options &o, const char *name, const char *first, const char *second, bool fallback)
+{
+    const char *v = Env(name);
+    if (v == nullptr) {
+        return fallback;
+    }
+    if (std::strcmp(v, first) != 0 && std::strcmp(v, second) != 0) {
+        Complain(o, name, v, (std::string(first) + " or " + second).c_str());
+        return fallback;
+    }
+    return std::strcmp(v, second) == 0;
+}
+
+void ReadSkip(Options &o)
+{
+    const char *v = Env("FLA_NPU_TWIN_SKIP");
+    if (v == nullptr) {
+        return;
+    }
+    const char *colon = std::strrchr(v, ':');
+    o.skipLine = colon != nullptr ? std::atoi(colon + 1) : 0;
+    if (o.skipLine <= 0) {
+        Complain(o, "FLA_NPU_TWIN_SKIP", v, "<file>:<line>");
+        return;
+    }
+    o.skipFile.assign(v, colon);
+}
+
+}  // namespace
+
+const ChipTable *FindChip(const char *name)
+{
+    for (const ChipTable &c : kChips) {
+        if (std::strcmp(c.name, name) == 0) {
+            return &c;
+        }
+    }
+    return nullptr;
+}
+
+Options Options::Read()
+{
+    Options o;
+    uint32_t cpus = std::thread::hardware_concurrency();
+    o.checked = Choice(o, "FLA_NPU_TWIN", "fast", "checked", false);
+    o.lateCopies = !Choice(o, "FLA_NPU_TWIN_COPIES", "late", "eager", false);
+    o.threads = static_cast<uint32_t>(
+        Number(o, "FLA_NPU_TWIN_THREADS", cpus != 0 ? cpus : 1, 1, 1024, "a thread count from 1 to 1024"));
+    o.cores = static_cast<uint32_t>(
+        Number(o, "FLA_NPU_TWIN_CORES", 0, 1, 1024, "a cube core count from 1 to 1024"));
+    o.seed = Number(o, "FLA_NPU_TWIN_SEED", 0, 0, ~0ULL, "a number");
+    const char *soc = Env("FLA_NPU_TWIN_SOC");
+    o.chip = FindChip(soc != nullptr ? soc : kDefaultChip);
+    if (o.chip == nullptr) {
+        Complain(o, "FLA_NPU_TWIN_SOC", soc, "a name such as Ascend910B3 or Ascend910_9392");
+        o.chip = FindChip(kDefaultChip);
+    }
+    if (const char *trace = Env("FLA_NPU_TWIN_TRACE")) {
+        o.trace = trace;
+    }
+    ReadSkip(o);
+    return o;
+}
+
+}  // namespace twin

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pool.h"
+
+#include <unistd.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace twin {
+
+namespace {
+
+class Pool
+{
+  public:
+    Pool() : process_(getpid()) {}
+    ~Pool()
+    {
+        {
+            std::lock_guard<std::mutex> hold(lock_);
+            stop_ = true;
+        }
+        wake_.notify_all();
+        for (std::thread &t : threads_) {
+            t.join();
+        }
+    }
+    pid_t Process() const { return process_; }
+
+    void Run(uint32_t helpers, const std::function<void()> &work)
+    {
+        std::lock_guard<std::mutex> oneLaunch(launch_);
+        {
+            std::lock_guard<std::mutex> hold(lock_);
+            while (threads_.size() < helpers) {
+                threads_.emplace_back([this] { Serve(); });
+            }
+            work_ = &work;
+            wanted_ = busy_ = helpers;
+        }
+        wake_.notify_all();
+        work();
+        std::unique_lock<std::mutex> hold(lock_);
+        done_.wait(hold, [this] { return busy_ == 0; });
+    }
+
+  private:
+    void Serve()
+    {
+        std::unique_lock<std::mutex> hold(lock_);
+        while (true) {
+            wake_.wait(hold, [this] { return stop_ || wanted_ != 0; });
+            if (stop_) {
+                return;
+            }
+            --wanted_;
+            const std::function<void()> *work = work_;
+            hold.unlock();
+            (*work)();
+            hold.lock();
+            if (--busy_ == 0) {
+                done_.notify_all();
+            }
+        }
+    }
+
+    pid_t process_;
+    std::mutex launch_, lock_;
+    std::condition_variable wake_, done_;
+    std::vector<std::thread> threads_;
+    const std::function<void()> *work_ = nullptr;
+    uint32_t wanted_ = 0, busy_ = 0;
+    bool stop_ = false;
+};
+
+Pool &ThePool()
+{
+    static std::mutex guard;
+    static std::unique_ptr<Pool> pool;
+    std::lock_guard<std::mutex> hold(guard);
+    if (pool != nullptr && pool->Process() != getpid()) {
+        (void)pool.release();  // after fork() the threads do not exist here and cannot be joined
+    }
+    if (pool == nullptr) {
+        pool = std::make_unique<Pool>();
+    }
+    return *pool;
+}
+
+}  // namespace
+
+void RunOnThreads(uint32_t threads, const std::function<void()> &work)
+{
+    if (threads <= 1) {
+        work();
+        return;
+    }
+    ThePool().Run(threads - 1, work);
+}
+
+}  // namespace twin
