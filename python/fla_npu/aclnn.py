@@ -21,7 +21,7 @@ from . import loader
 from .errors import ArgumentError, LaunchError, TwinFault
 from .spec import ACL_DTYPE, OpSpec
 
-__all__ = ["TensorArg", "call"]
+__all__ = ["TensorArg", "call", "failure"]
 
 FORMAT_ND = 2
 TWIN_FAULT = 507015
@@ -186,15 +186,18 @@ class _Caller:
         return text.decode(errors="replace").strip() if text else "ACL gave no message"
 
     def _failure(self, status: int, symbol: str) -> Exception:
-        """The exception for a status code: what failed, where, and ACL's own words."""
-        text = self._recent()
-        if status in INVALID:
-            return ArgumentError(f"{self.op.name}: {symbol} refused the call ({status}): {text}")
-        where = f"{symbol} in {self.binding.library.path} returned {status}"
-        if status == TWIN_FAULT and self.binding.backend == "twin":
-            return TwinFault(f"{text} ({where})", status)
-        hint = f". {_HINTS[status]}" if status in _HINTS else ""
-        return LaunchError(f"{self.op.name}: {where}: {text}{hint}", status)
+        return failure(self.binding, symbol, status, self._recent())
+
+
+def failure(binding: loader.Binding, symbol: str, status: int, text: str) -> Exception:
+    """The exception for a status code: what failed, where, and ACL's own words."""
+    if status in INVALID:
+        return ArgumentError(f"{binding.op.name}: {symbol} refused the call ({status}): {text}")
+    where = f"{symbol} in {binding.library.path} returned {status}"
+    if status == TWIN_FAULT and binding.backend == "twin":
+        return TwinFault(f"{text} ({where})", status)
+    hint = f". {_HINTS[status]}" if status in _HINTS else ""
+    return LaunchError(f"{binding.op.name}: {where}: {text}{hint}", status)
 
 
 def _addr(binding: loader.Binding, symbol: str) -> int:
