@@ -75,7 +75,7 @@ def finite(label: str, name: str, value) -> float:
         )
     number = float(value)
     try:
-        struct.pack("f", number)
+        struct.pack("<f", number)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):

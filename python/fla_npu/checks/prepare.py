@@ -106,7 +106,7 @@ def _static(
 
 def _epsilon(label: str, epsilon) -> float:
     value = finite(label, "epsilon", epsilon)
-    if struct.unpack("f", struct.pack("f", value))[0] <= 0:
+    if struct.unpack("<f", struct.pack("<f", value))[0] <= 0:
         raise ArgumentError(f"{label}: epsilon = {epsilon!r}; it must be above 0 as float32")
     return value
 
