@@ -225,12 +225,11 @@ int64_t ContractCheck::Letter(const std::string &letter)
 /// N and NT follow from B, T and cu_seqlens. They are bound when first met, or at the end.
 void ContractCheck::BindSequences()
 {
-    const int64_t tokens = call_.Dim("T");
-    if (sequencesBound_ || tokens == 0) {
+    const int64_t tokens = call_.Dim("T"), chunk = call_.Dim("C");
+    if (sequencesBound_ || tokens == 0 || chunk == 0) {
         return;
     }
     sequencesBound_ = true;
-    const int64_t chunk = call_.Dim("C");
     const int64_t batch = call_.dims.emplace("B", 1).first->second;  // layouts of rank 3 have none
     owner_.emplace("B", "packed rank-3 input has B = ");
     const std::vector<int64_t> *offsets = call_.Ints("cu_seqlens");

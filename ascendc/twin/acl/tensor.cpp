@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// aclTensor and aclIntArray: creation, queries, contiguous copies.
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "acl/objects.h"
+
+extern "C" size_t aclDataTypeSize(aclDataType dataType)
+{
+    switch (dataType) {
+        case ACL_INT8:
+        case ACL_UINT8:
+        case ACL_BOOL:
+            return 1;
+        case ACL_FLOAT16:
+        case ACL_BF16:
+        case ACL_INT16:
+        case ACL_UINT16:
+            return 2;
+        case ACL_FLOAT:
+        case ACL_INT32:
+        case ACL_UINT32:
+            return 4;
+        case ACL_INT64:
+        case ACL_UINT64:
+        case ACL_DOUBLE:
+            return 8;
+        default:
+            return 0;
+    }
+}
+
+size_t aclTensor::ItemSize() const { return aclDataTypeSize(dtype); }
+
+int64_t aclTensor::Count() const
+{
+    int64_t count = 1;
+    for (int64_t size : dims) {
+        count *= size;
+    }
+    return count;
+}
+
+bool aclTensor::Contiguous() const
+{
+    int64_t expected = 1;
+    for (size_t axis = dims.size(); axis-- > 0;) {
+        if (dims[axis] != 1 && strides[axis] != expected) {
+            return false;
+        }
+        expected *= dims[axis];
+    }
+    return true;
+}
+
+std::pair<int64_t, int64_t> aclTensor::Extent() const
+{
+    int64_t low = 0, high = 0;
+    for (size_t axis = 0; axis < dims.size(); ++axis) {
+        const int64_t reach = (dims[axis] - 1) * strides[axis];
+        (reach < 0 ? low : high) += reach;
+    }
+    const int64_t item = static_cast<int64_t>(ItemSize());
+    return Count() == 0 ? std::pair<int64_t, int64_t>{0, 0} : std::pair{low * item, (high + 1) * item};
+}
+
+namespace {
+
+aclnnStatus CopyOut(const aclTensor *tensor, const std::vector<int64_t> aclTensor::*member, int64_t **out,
+                    uint64_t *count)
+{
+    if (tensor == nullptr || out == nullptr || count == nullptr) {
+        return twin::Fail(161001, "a shape query was given a null pointer");
+    }
+    const std::vector<int64_t> &values = tensor->*member;
+    *out = new (std::nothrow) int64_t[values.size() + 1];  // + 1: rank 0 is a legal size
+    if (*out == nullptr) {
+        return twin::Fail(561103, "out of memory");
+    }
+    std::copy(values.begin(), values.end(), *out);
+    *count = values.size();
+    return 0;
+}
+
+template <typename Value>
+aclnnStatus Get(const aclTensor *tensor, Value aclTensor::*member, Value *out)
+{
+    if (tensor == nullptr || out == nullptr) {
+        return twin::Fail(161001, "a tensor query was given a null pointer");
+    }
+    *out = tensor->*member;
+    return 0;
+}
+
+/// Copies axes [axis, rank) of a view; a contiguous innermost axis is one memcpy.
+char *CopyAxis(const aclTensor &view, size_t axis, const char *from, char *to)
+{
+    const size_t item = view.ItemSize();
+    if (axis == view.dims.size()) {
+        std::memcpy(to, from, item);
+        return to + item;
+    }
+    const int64_t size = view.dims[axis], step = view.strides[axis] * static_cast<int64_t>(item);
+    if (axis + 1 == view.dims.size() && view.strides[axis] == 1) {
+        std::memcpy(to, from, size * item);
+        return to + size * item;
+    }
+    for (int64_t i = 0; i < size; ++i) {
+        to = CopyAxis(view, axis + 1, from + i * step, to);
+    }
+    return to;
+}
+
+}  // namespace
+
+void twin::CopyContiguous(const aclTensor &view, void *to)
+{
+    CopyAxis(view, 0, view.Begin(), static_cast<char *>(to));
+}
+
+extern "C" aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t viewDimsNum, aclDataType dataType,
+                                      const int64_t *stride, int64_t offset, aclFormat format,
+                                      const int64_t *storageDims, uint64_t storageDimsNum,
+                                      void *tensorData)
+{
+    if (viewDims == nullptr && viewDimsNum != 0) {
+        twin::Fail(ACL_ERROR_INVALID_PARAM, "aclCreateTensor: viewDims is null");
+        return nullptr;
+    }
+    try {
+        auto *tensor = new aclTensor;
+        tensor->dims.assign(viewDims, viewDims + viewDimsNum);
+        tensor->strides.resize(viewDimsNum);
+        int64_t packed = 1;
+        for (size_t axis = viewDimsNum; axis-- > 0;) {
+            tensor->strides[axis] = stride != nullptr ? stride[axis] : packed;
+            packed *= viewDims[axis];
+        }
+        if (storageDims != nullptr) {
+            tensor->storageDims.assign(storageDims, storageDims + storageDimsNum);
+        }
+        tensor->offset = offset;
+        tensor->dtype = dataType;
+        tensor->format = format;
+        tensor->data = tensorData;
+        return tensor;
+    } catch (const std::bad_alloc &) {
+        twin::Fail(ACL_ERROR_BAD_ALLOC, "aclCreateTensor: out of memory");
+        return nullptr;
+    }
+}
+
+extern "C" aclIntArray *aclCreateIntArray(const int64_t *value, uint64_t size)
+{
+    if (value == nullptr && size != 0) {
+        twin::Fail(ACL_ERROR_INVALID_PARAM, "aclCreateIntArray: value is null");
+        return nullptr;
+    }
+    try {
+        return new aclIntArray{{value, value + size}};
+    } catch (const std::bad_alloc &) {
+        twin::Fail(ACL_ERROR_BAD_ALLOC, "aclCreateIntArray: out of memory");
+        return nullptr;
+    }
+}
+
+extern "C" aclnnStatus aclDestroyTensor(const aclTensor *tensor)
+{
+    delete tensor;
+    return 0;
+}
+
+extern "C" aclnnStatus aclDestroyIntArray(const aclIntArray *array)
+{
+    delete array;
+    return 0;
+}
+
+extern "C" aclnnStatus aclGetViewShape(const aclTensor *tensor, int64_t **viewDims, uint64_t *viewDimsNum)
+{
+    return CopyOut(tensor, &aclTensor::dims, viewDims, viewDimsNum);
+}
+
+extern "C" aclnnStatus aclGetStorageShape(const aclTensor *tensor, int64_t **storageDims,
+                                          uint64_t *storageDimsNum)
+{
+    return CopyOut(tensor, &aclTensor::storageDims, storageDims, storageDimsNum);
+}
+
+extern "C" aclnnStatus aclGetViewStrides(const aclTensor *tensor, int64_t **stridesValue,
+                                         uint64_t *stridesNum)
+{
+    return CopyOut(tensor, &aclTensor::strides, stridesValue, stridesNum);
+}
+
+extern "C" aclnnStatus aclGetViewOffset(const aclTensor *tensor, int64_t *offset)
+{
+    return Get(tensor, &aclTensor::offset, offset);
+}
+
+extern "C" aclnnStatus aclGetFormat(const aclTensor *tensor, aclFormat *format)
+{
+    return Get(tensor, &aclTensor::format, format);
+}
+
+extern "C" aclnnStatus aclGetDataType(const aclTensor *tensor, aclDataType *dataType)
+{
+    return Get(tensor, &aclTensor::dtype, dataType);
+}
+
+extern "C" aclnnStatus aclGetRawTensorAddr(const aclTensor *tensor, void **addr)
+{
+    return Get(tensor, &aclTensor::data, addr);
+}
+
+extern "C" aclnnStatus aclGetIntArraySize(const aclIntArray *array, uint64_t *size)
+{
+    if (array == nullptr || size == nullptr) {
+        return twin::Fail(161001, "aclGetIntArraySize was given a null pointer");
+    }
+    *size = array->values.size();
+    return 0;
+}

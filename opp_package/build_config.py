@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a build is for: backend, chips, operators, version. Decided once, here.
+
+The version provider of pyproject.toml and CMake both ask this module, so that the label in a wheel's
+name can't differ from what is inside. Options come from the environment (FLA_NPU_BACKEND,
+FLA_NPU_SOC, FLA_NPU_OPS) or, from CMake, as arguments. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VERSION = "0.1.0"
+BACKENDS = ("auto", "twin", "cann")
+SOCS = ("ascend910b", "ascend910_93")
+# What the CANN build needs of a toolkit; its absence says that the path is something else.
+TOOLKIT_FILES = ("include/aclnn/acl_meta.h", "include/register/op_def.h", "lib64/libnnopbase.so",
+                 "tools/op_project_templates/ascendc/customize/cmake/func.cmake")
+
+
+class ConfigError(ValueError):
+    """The options or the environment describe no build."""
+
+
+def choose_backend(asked: str) -> tuple[str, str]:
+    """(backend, CANN home). CANN is taken when ASCEND_HOME_PATH is set, and never falls back."""
+    if asked not in BACKENDS:
+        raise ConfigError(f"FLA_NPU_BACKEND = {asked}; it is one of {', '.join(BACKENDS)}")
+    home = os.environ.get("ASCEND_HOME_PATH", "")
+    if asked == "twin" or (asked == "auto" and not home):
+        return "twin", ""
+    if not home:
+        raise ConfigError("FLA_NPU_BACKEND = cann, but ASCEND_HOME_PATH is not set. Source the toolkit's "
+                          "set_env.sh first, or build the CPU twin with FLA_NPU_BACKEND=twin")
+    missing = [name for name in TOOLKIT_FILES if not (Path(home) / name).exists()]
+    if missing:
+        state = "has no " + " and no ".join(missing) if Path(home).is_dir() else "is not a directory"
+        raise ConfigError(
+            f"ASCEND_HOME_PATH = {home} is no CANN toolkit: it {state}. Point it at an installed toolkit "
+            "(source <toolkit>/set_env.sh), or unset it or set FLA_NPU_BACKEND=twin to build the CPU twin")
+    return "cann", home
+
+
+def cann_version(home: str) -> str:
+    """Version of a toolkit, from the file that its installer writes; '' when it has none."""
+    for name in ("version.cfg", "compiler/version.info", "ascend_toolkit_install.info"):
+        path = Path(home) / name
+        found = re.search(r"(?im)version[^\n]*?(\d+\.\d+[.\w]*)", path.read_text()) if path.is_file() else None
+        if found:
+            return found.group(1)
+    return ""
+
+
+def choose_socs(text: str) -> list[str]:
+    socs = [part for part in re.split(r"[,; ]+", text.lower()) if part] or [SOCS[0]]
+    strange = [soc for soc in socs if soc not in SOCS]
+    if strange:
+        raise ConfigError(f"FLA_NPU_SOC = {', '.join(strange)}; known chips are {', '.join(SOCS)}")
+    return socs
+
+
+def choose_ops(text: str) -> list[str]:
+    known = sorted(path.parent.name for path in (ROOT / "ascendc/ops").glob("*/op.json"))
+    asked = [part for part in re.split(r"[,; ]+", text) if part]
+    strange = [op for op in asked if op not in known]
+    if strange:
+        raise ConfigError(f"FLA_NPU_OPS names {', '.join(strange)}; the operators are {', '.join(known)}")
+    return sorted(set(asked)) or known
+
+
+def git_revision() -> str:
+    """Commit of the checkout, '-dirty' with local changes; '' outside a checkout (an sdist)."""
+    def git(*arguments: str) -> str:
+        run = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+        return run.stdout.strip()
+
+    if not (ROOT / ".git").exists():
+        return ""
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no")
+        return git("rev-parse", "HEAD") + ("-dirty" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def local_label(backend: str, home: str, socs: list[str]) -> str:
+    """'twin' or, say, 'cann8.1.rc1.ascend910b': pip must not mix wheels of two kinds."""
+    if backend == "twin":
+        return "twin"
+    parts = [f"cann{cann_version(home)}", *(soc.replace("_", ".") for soc in socs)]
+    return re.sub(r"[^a-z0-9.]+", ".", ".".join(parts).lower()).strip(".")
+
+
+def decide(backend: str, socs: str, ops: str) -> dict:
+    chosen, home = choose_backend(backend or "auto")
+    names = choose_socs(socs)
+    return {
+        "version": f"{VERSION}+{local_label(chosen, home, names)}", "backend": chosen, "socs": names,
+        "ops": choose_ops(ops), "cann": cann_version(home) if home else "", "cann_home": home,
+        "git": git_revision(),
+    }
+
+
+class Version:
+    """Version provider of pyproject.toml. An sdist builds for anything, so it carries no label."""
+
+    def build_state(self, state: str) -> None:
+        self.state = state
+
+    def dynamic_metadata(self, settings: dict, project: dict) -> dict:
+        if self.state == "sdist":
+            return {"version": VERSION}
+        options = [os.environ.get(f"FLA_NPU_{key}", "") for key in ("BACKEND", "SOC", "OPS")]
+        try:
+            return {"version": decide(*options)["version"]}
+        except ConfigError as error:
+            raise SystemExit(f"fla-npu: {error}") from None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Decide what to build and write it as JSON.")
+    for name in ("backend", "soc", "ops", "compiler", "arch", "build-type", "out"):
+        parser.add_argument(f"--{name}", default="")
+    asked = parser.parse_args()
+    try:
+        config = decide(asked.backend, asked.soc, asked.ops)
+    except ConfigError as error:
+        print(f"fla-npu: {error}", file=sys.stderr)
+        return 1
+    arch = {"AMD64": "x86_64", "arm64": "aarch64"}.get(asked.arch, asked.arch)
+    config |= {"compiler": asked.compiler, "arch": arch, "build_type": asked.build_type}
+    text = json.dumps(config, indent=2) + "\n"
+    out = Path(asked.out)
+    if not out.exists() or out.read_text() != text:
+        out.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

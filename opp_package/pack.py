@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build outputs -> the package tree: opp/ with its manifest, and _contract/ with every op.json.
+
+    pack.py --build <build dir> --source <checkout> --out <build dir>/package
+
+layout.json says what a twin OPP consists of; for CANN the tree that the toolkit's own build installed is
+taken as it is. The result holds exactly the files of this build: what an earlier one left is removed,
+what is missing is an error. Files are rewritten only when they change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT.parent / "ascendc" / "codegen"))
+
+from contract import Op, load  # noqa: E402
+
+IMPL = "op_impl/ai_core/tbe"
+
+
+class Packer:
+    """Collects path -> bytes, then makes the folder equal to it."""
+
+    def __init__(self, build: Path, source: Path) -> None:
+        self.build, self.source = build, source
+        self.config = json.loads((build / "build_config.json").read_text())
+        specs = sorted((source / "ascendc/ops").glob("*/op.json"))
+        self.specs = {path.parent.name: path for path in specs}
+        self.ops = [load(self.specs[name]) for name in self.config["ops"]]
+        artifacts = json.loads((build / "artifacts.json").read_text())
+        self.artifacts = {name: Path(path) for name, path in artifacts.items()}
+        self.soc = self.config["socs"][0]  # the twin's kernels are the same for every chip
+        self.files: dict[str, bytes] = {}
+
+    def add_twin(self) -> None:
+        for entry in json.loads((ROOT / "layout.json").read_text())["twin"]:
+            for op in self.ops if "{op}" in entry["path"] else [None]:
+                names = {"arch": self.config["arch"], "soc": self.soc}
+                names |= {"op": op.name, "op_type": op.op_type} if op else {}
+                self._add_entry(entry, names, op)
+
+    def _add_entry(self, entry: dict, names: dict, op: Op | None) -> None:
+        if "source" in entry:
+            for path in sorted((self.source / entry["source"]).iterdir()):
+                self._add(entry["path"].format(name=path.name, **names), path.read_bytes())
+            return
+        if "target" in entry:
+            data = self.artifacts[entry["target"].format(**names)].read_bytes()
+        elif "generated" in entry:
+            data = (self.build / "generated" / entry["generated"].format(**names)).read_bytes()
+        elif "text" in entry:
+            data = entry["text"].encode()
+        else:
+            made = getattr(self, entry["make"])
+            data = (json.dumps(made(op) if op else made(), indent=2) + "\n").encode()
+        self._add(entry["path"].format(**names), data)
+
+    def add_tree(self, tree: Path) -> None:
+        """The OPP that CANN's build installed; symbolic links become the files they name."""
+        for path in sorted(tree.rglob("*")):
+            if path.is_file():
+                self._add(path.relative_to(tree).as_posix(), path.read_bytes())
+
+    def _add(self, path: str, data: bytes) -> None:
+        self.files["opp/" + path] = data
+
+    def ops_info(self) -> dict:
+        """Ports and attributes of every operator, in the form of CANN's ops-info."""
+        return {op.op_type: self._op_info(op) for op in self.ops}
+
+    def _op_info(self, op: Op) -> dict:
+        columns = op.dtype_columns()
+        info: dict = {"attr": {"list": ",".join(a.name for a in op.attrs)}}
+        info |= {f"attr_{a.name}": {"type": a.type, "defaultValue": a.default} for a in op.attrs}
+        for kind, ports in (("input", op.inputs), ("output", op.outputs)):
+            for index, port in enumerate(ports):
+                dtypes = ["int64"] * len(columns) if port.role == "ints" else [c[port.name] for c in columns]
+                info[f"{kind}{index}"] = {
+                    "name": port.name, "dtype": ",".join(dtypes), "shape": "all",
+                    "paramType": "optional" if port.optional else "required"}
+        return info | {"opFile": {"value": op.name}, "opInterface": {"value": op.name}}
+
+    def _core_type(self, op: Op) -> str:
+        return "MIX" if len(op.cores) > 1 else {"aic": "AiCore", "aiv": "VectorCore"}[op.cores[0]]
+
+    def binary_info(self) -> dict:
+        place = f"{self.soc}/{{0.name}}/{{0.op_type}}"
+        return {op.op_type: {"binaryList": [{
+            "coreType": self._core_type(op), "binPath": place.format(op) + ".so",
+            "jsonPath": place.format(op) + ".json"}]} for op in self.ops}
+
+    def kernel_info(self, op: Op) -> dict:
+        data = self.artifacts[f"kernel_{op.name}"].read_bytes()
+        return {"binFileName": op.op_type, "binFileSuffix": ".so", "kernelName": op.name,
+                "coreType": self._core_type(op), "taskRation": "1:2", "backend": "twin",
+                "sha256": hashlib.sha256(data).hexdigest()}
+
+    def add_manifest(self) -> None:
+        """manifest.json: what this OPP is, what each operator's prototype was, every file's hash."""
+        files = {path[4:]: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+                 for path, data in sorted(self.files.items())}
+        head = {key: self.config[key] for key in
+                ("version", "backend", "socs", "arch", "cann", "git", "compiler", "build_type")}
+        manifest = {"schema": 1, "build_id": self._build_id(), **head,
+                    "ops": {op.name: self._op_entry(op, files) for op in self.ops}, "files": files}
+        self._add("manifest.json", (json.dumps(manifest, indent=1) + "\n").encode())
+
+    def _build_id(self) -> str:
+        source = (self.build / "build_id.cpp").read_text()
+        return re.search(r'fla_build_id\[33\] = "([0-9a-f]{32})"', source).group(1)
+
+    def _op_entry(self, op: Op, files: dict) -> dict:
+        kernels = {soc: [path for path in files if f"/kernel/{soc}/{op.name}/" in path]
+                   for soc in self.config["socs"]}
+        return {"op_type": op.op_type, "aclnn": op.aclnn, "prototype": ", ".join(op.prototype()),
+                "prototype_hash": op.prototype_hash(), "kernels": kernels}
+
+    def add_contracts(self) -> None:
+        """Every contract, also of operators that this build leaves out: a call of one can be named."""
+        for name, path in self.specs.items():
+            self.files[f"_contract/{name}.json"] = path.read_bytes()
+
+    def write(self, out: Path) -> None:
+        for path in sorted(out.rglob("*"), reverse=True):
+            if path.is_dir() and not path.is_symlink():
+                if not any(path.iterdir()):
+                    path.rmdir()
+            elif path.relative_to(out).as_posix() not in self.files:
+                path.unlink()
+        for name, data in self.files.items():
+            path = out / name
+            if not path.is_file() or path.read_bytes() != data:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.unlink(missing_ok=True)  # a process may run the old library: never write into it
+                path.write_bytes(data)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Pack the OPP.")
+    for name in ("build", "source", "out"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    asked = parser.parse_args()
+    packer = Packer(asked.build, asked.source)
+    try:
+        if packer.config["backend"] == "twin":
+            packer.add_twin()
+        else:
+            packer.add_tree(asked.build / "cann/install/packages")
+        packer.add_contracts()
+        packer.add_manifest()
+    except (OSError, KeyError) as error:
+        print(f"pack.py: the build left something out: {error}", file=sys.stderr)
+        return 1
+    packer.write(asked.out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
