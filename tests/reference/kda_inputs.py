@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from goldens import golden_module
@@ -42,10 +42,10 @@ class KdaInputs:
     dtypes: dict[str, str]
     options: dict
     mode: str = "save"
+    #: As the operators take it: [N, HV, K, V], or [N, HV, V, K] with state_v_first.
     initial_state: np.ndarray | None = None
     state_dtype: str = "float32"
     state_v_first: bool = False
-    extra: dict = field(default_factory=dict)
 
     def golden_kwargs(self) -> dict:
         """Keyword arguments of Prepare's golden model."""

@@ -181,10 +181,9 @@ def _intra(q, k, steps, beta, scale, base):
 
 def _solve(low):
     """(I + low)^-1 for strictly lower triangular [HV, M, M], row after row."""
-    inverse = np.zeros_like(low)
+    inverse, unit = np.zeros_like(low), np.eye(low.shape[1])
     for i in range(low.shape[1]):
-        inverse[:, i] = -np.einsum("hj,hjc->hc", low[:, i, :i], inverse[:, :i])
-        inverse[:, i, i] += 1.0
+        inverse[:, i] = unit[i] - np.einsum("hj,hjc->hc", low[:, i, :i], inverse[:, :i])
     return inverse
 
 
