@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of bad inputs through the public PyTorch functions, and what only tensors can do wrong."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from bad_inputs import CASES, GOOD, V, T, arguments, case_id
+from torch_calls import kda, make, prepare
+
+from fla_npu import aclnn, errors
+from fla_npu.ops import ascendc
+from fla_npu.torch import npu_chunk_kda
+
+FUNCTIONS = {
+    "prepare": ascendc.chunk_kda_fwd_prepare,
+    "fwd_h": ascendc.chunk_fwd_h,
+    "finalize": ascendc.chunk_kda_fwd_finalize,
+    "kda": npu_chunk_kda,
+}
+
+
+@pytest.fixture
+def no_launch(monkeypatch):
+    def launched(*_, **__):
+        raise AssertionError("a bad call reached the operator")
+
+    monkeypatch.setattr(aclnn, "call", launched)
+
+
+def real(value):
+    if not isinstance(value, T):
+        return value
+    return torch.ones(value.shape, dtype=getattr(torch, value.dtype), device=value.device)
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_refused(case, no_launch):
+    keywords = {name: real(value) for name, value in arguments(case).items()}
+    if case.function == "prepare" and "a_log" in keywords:
+        keywords["A_log"] = keywords.pop("a_log")
+    expected = errors.ArgumentError if case.error == V else errors.ArgumentTypeError
+    with pytest.raises(expected) as raised:
+        FUNCTIONS[case.function](**keywords)
+    missing = [word for word in case.words if word not in str(raised.value)]
+    assert not missing, f"{missing} not in: {raised.value}"
+
+
+@pytest.mark.parametrize(
+    ("cu", "error", "word"),
+    [
+        (torch.tensor([0.0, 70.0]), errors.ArgumentTypeError, "float32"),
+        (torch.tensor([0, 70], dtype=torch.int16), errors.ArgumentTypeError, "int16"),
+        (torch.tensor([[0, 70]]), errors.ArgumentError, r"\(1, 2\)"),
+        (torch.tensor([0, 70], device="meta"), errors.ArgumentTypeError, "meta"),
+        (torch.tensor([0, 60]), errors.ArgumentError, "T = 70"),
+    ],
+)
+@pytest.mark.parametrize("function", GOOD)
+def test_refused_cu_tensors(no_launch, function, cu, error, word):
+    keywords = {name: real(value) for name, value in GOOD[function].items()}
+    with pytest.raises(error, match=word):
+        FUNCTIONS[function](**keywords, cu_seqlens=cu)
+
+
+def test_sparse_and_numpy_are_named(no_launch):
+    t = make()
+    with pytest.raises(errors.ArgumentTypeError, match=r"g has layout torch.sparse_coo.*to_dense"):
+        prepare({**t, "g": t["g"].to_sparse()})
+    with pytest.raises(errors.ArgumentTypeError, match=r"v is a ndarray"):
+        prepare({**t, "v": t["beta"].numpy()})
+    with pytest.raises(errors.ArgumentTypeError, match=r"q is a numpy.ndarray"):
+        prepare({**t, "q": t["beta"].numpy()})
+
+
+def test_gradients_are_refused_not_dropped(no_launch):
+    t = make()
+    for name in ("q", "k", "v", "g", "beta", "a_log", "dt_bias"):
+        bad = {**t, name: t[name].clone().requires_grad_()}
+        with pytest.raises(errors.ArgumentError, match=rf"{name} requires grad.*no_grad"):
+            kda(bad)
+    state = torch.zeros(1, 4, 128, 128, requires_grad=True)
+    with pytest.raises(errors.ArgumentError, match="initial_state requires grad"):
+        kda(t, initial_state=state)
