@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import mindspore
 from mindspore import Tensor
+from mindspore._c_expression import MSContext, ms_ctx_param
 
 from .. import aclnn, loader
 from ..checks import Desc, Plan
@@ -60,7 +61,8 @@ class _Target(NamedTuple):
 
 
 def _on_device() -> bool:
-    return mindspore.get_context("device_target") == "Ascend"
+    # What mindspore.get_context("device_target") returns after 20 us.
+    return MSContext.get_instance().get_param(ms_ctx_param.device_target) == "Ascend"
 
 
 _targets: dict[str, _Target] = {}
