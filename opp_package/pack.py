@@ -105,7 +105,7 @@ class Packer:
     def add_manifest(self) -> None:
         """manifest.json: what this OPP is, what each operator's prototype was, every file's hash."""
         files = {path[4:]: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
-                 for path, data in sorted(self.files.items())}
+                 for path, data in sorted(self.files.items()) if path.startswith("opp/")}
         head = {key: self.config[key] for key in
                 ("version", "backend", "socs", "arch", "cann", "git", "compiler", "build_type")}
         manifest = {"schema": 1, "build_id": self._build_id(), **head,

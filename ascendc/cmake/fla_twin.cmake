@@ -6,7 +6,8 @@ set(common ${FLA_ASCENDC}/common)
 find_package(Threads REQUIRED)
 
 add_compile_options(-Wall -Wextra)
-add_link_options(-Wl,-Bsymbolic -Wl,-z,defs -Wl,--as-needed $<$<CONFIG:Release>:-s>)
+add_link_options(-Wl,-Bsymbolic -Wl,-z,defs -Wl,--as-needed $<$<CONFIG:Release>:-s>
+  -Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/exports.map)
 set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
 set(CMAKE_SKIP_RPATH OFF)
 
@@ -40,11 +41,12 @@ target_include_directories(cust_opapi PRIVATE ${common}/aclnn ${twin} ${twin}/in
 list(GET FLA_SOCS 0 soc)   # the twin's kernels are the same for every chip and ship once
 target_compile_definitions(cust_opapi PRIVATE FLA_SOC="${soc}" FLA_ARCH="${FLA_ARCH}")
 target_link_libraries(cust_opapi PRIVATE fla_host fla_twin fla_build_id ${CMAKE_DL_LIBS})
-set_target_properties(cust_opapi PROPERTIES INSTALL_RPATH "$ORIGIN")
+# No SONAME: these are opened by path, and a name that another vendor's library has too must not match.
+set_target_properties(cust_opapi PROPERTIES INSTALL_RPATH "$ORIGIN" NO_SONAME ON)
 
 add_library(cust_opmaster SHARED)
 target_link_libraries(cust_opmaster PRIVATE fla_host fla_build_id)
-set_target_properties(cust_opmaster PROPERTIES OUTPUT_NAME cust_opmaster_rt2.0)
+set_target_properties(cust_opmaster PROPERTIES OUTPUT_NAME cust_opmaster_rt2.0 NO_SONAME ON)
 
 function(fla_add_op op op_type cores)
   set(dir ${FLA_ASCENDC}/ops/${op})
@@ -59,7 +61,7 @@ function(fla_add_op op op_type cores)
   add_library(kernel_${op} SHARED ${generated}/${op}_kernel_entry.cpp)
   target_include_directories(kernel_${op} PRIVATE ${twin})
   target_link_libraries(kernel_${op} PRIVATE fla_twin fla_build_id)
-  set_target_properties(kernel_${op} PROPERTIES PREFIX "" OUTPUT_NAME ${op_type}
+  set_target_properties(kernel_${op} PROPERTIES PREFIX "" OUTPUT_NAME ${op_type} NO_SONAME ON
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/kernels/${op}
     INSTALL_RPATH "$ORIGIN/../../../../../../op_api/lib")
   # The same source once per core type, as the device compiler does, and once per machine.

@@ -202,7 +202,7 @@ def _check_build_id(chosen: _opp.Opp, path: Path, cdll: ctypes.CDLL) -> None:
     if not chosen.build_id or chosen.root not in path.parents:
         return
     try:
-        embedded = ctypes.c_char_p.in_dll(cdll, "fla_npu_build_id").value or b""
+        embedded = (ctypes.c_char * 33).in_dll(cdll, "fla_build_id").value
     except ValueError:
         embedded = b""
     if embedded.decode() != chosen.build_id:

@@ -183,7 +183,6 @@ const Param::DimsRule *ContractCheck::ChooseRule(const Param &param, const Tenso
 void ContractCheck::CheckAxis(const Param &param, size_t axis, const std::vector<std::string> &factors,
                               int64_t size)
 {
-    const std::string name = Join(factors, "*");
     const std::string &first = factors.front();
     if (factors.size() == 1 && !IsNumber(first) && Letter(first) == 0 && !Refused()) {
         if (size < 1) {
@@ -201,7 +200,7 @@ void ContractCheck::CheckAxis(const Param &param, size_t axis, const std::vector
     if (size == wanted || Refused()) {
         return;
     }
-    const std::string owner = owner_[first];
+    const std::string name = Join(factors, "*"), owner = owner_[first];
     if (IsNumber(name) || owner == "fixed") {
         Refuse(kInvalid, Article(param), param.name, " dim ", axis,
                IsNumber(name) ? "" : " (" + name + ")", " is ", size, "; it must be ", wanted);
