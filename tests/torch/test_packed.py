@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
-from torch_calls import kda, make, same_bits, stages
+from torch_calls import TOKENWISE, kda, make, same_bits, stages
 
 CU = [0, 65, 65, 70, 133]
 FLAT = [0, 0, 0, 1, 2, 0, 3, 0]
@@ -63,11 +65,11 @@ def test_a_refilled_buffer_is_read_again():
 def test_packed_equals_one_at_a_time(inputs):
     state = torch.randn(4, 4, 128, 128)
     out, final = kda(inputs, cu_seqlens=CU, initial_state=state)
-    for n, (a, b) in enumerate(zip(CU, CU[1:])):
+    for n, (a, b) in enumerate(pairwise(CU)):
         if a == b:
             assert same_bits(final[n], state[n])
             continue
-        piece = {m: (x[:, :, a:b] if m in "q k v g beta".split() else x) for m, x in inputs.items()}
+        piece = {m: (x[:, :, a:b] if m in TOKENWISE else x) for m, x in inputs.items()}
         one, last = kda(piece, initial_state=state[n : n + 1])
         assert same_bits(out[:, a:b], one)
         assert same_bits(final[n], last[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch_calls import kda, make, prepare, same_bits, stages
+from torch_calls import TOKENWISE, kda, make, prepare, same_bits, stages
 
 from fla_npu.ops.ascendc import chunk_fwd_h, chunk_kda_fwd_finalize
 
@@ -77,14 +77,14 @@ def test_later_stages_views(how):
 def test_layouts_are_the_same_numbers():
     t = make(layout="BNSD")
     want, state = kda(t)
-    swap = {n: (x.transpose(1, 2) if n in "q k v g beta".split() else x) for n, x in t.items()}
+    swap = {n: (x.transpose(1, 2) if n in TOKENWISE else x) for n, x in t.items()}
     for layout, tensors in (("BSND", swap), ("BSND", {n: x.contiguous() for n, x in swap.items()})):
         got, final = kda(tensors, layout=layout)
         assert same_bits((got, final), (want, state))
-    flat = {n: (x[0] if n in "q k v g beta".split() else x) for n, x in t.items()}
+    flat = {n: (x[0] if n in TOKENWISE else x) for n, x in t.items()}
     got, final = kda(flat, layout="NTD")
     assert same_bits((got, final), (want[0], state))
-    flat = {n: (x[0] if n in "q k v g beta".split() else x) for n, x in swap.items()}
+    flat = {n: (x[0] if n in TOKENWISE else x) for n, x in swap.items()}
     got, final = kda(flat, layout="TND")
     assert same_bits((got, final), (want[0], state))
 

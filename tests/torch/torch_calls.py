@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 SCALE = 128**-0.5
+# Arguments with a token axis; the others belong to heads.
+TOKENWISE = ("q", "k", "v", "g", "beta")
 
 
 def make(tokens=70, hk=2, hv=4, batch=1, layout="BNSD", seed=0) -> dict[str, Tensor]:
