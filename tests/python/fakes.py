@@ -123,7 +123,7 @@ def operator_source(ops: tuple[str, ...], leave_out: tuple[str, ...] = (), build
         if second not in leave_out:
             parts.append(SECOND % {"name": second})
     if build_id:
-        parts.append(f'const char *const fla_npu_build_id = "{build_id}";')
+        parts.append(f'const char fla_build_id[33] = "{build_id}";')
     return "\n".join(parts)
 
 
@@ -144,8 +144,9 @@ class FakeOpp:
         self.vendor = root / "vendors" / "fla_npu"
         self.path = self.vendor / "op_api/lib/libcust_opapi.so"
         manifest = options.pop("manifest", None)
+        identity = f'const char fla_build_id[33] = "{options.get("build_id", "")}";'
         compile_library(operator_source(ops if ops is not None else names(), **options), self.path)
-        self.twin = compile_library(ACL, self.path.with_name("libfla_twin.so"))
+        self.twin = compile_library(ACL + identity, self.path.with_name("libfla_twin.so"))
         if manifest is not None:
             (root / "manifest.json").write_text(json.dumps(manifest))
 

@@ -163,3 +163,20 @@ def test_prototype_hash_of_another_build(use_opp, fresh_loader, tmp_path):
     with pytest.raises(errors.AbiMismatch, match="another parameter list of aclnnChunkFwdH"):
         fresh_loader.bind("chunk_fwd_h")
     assert fresh_loader.bind("chunk_kda_fwd_prepare")
+
+
+def test_build_ids_must_agree(use_opp, fresh_loader, tmp_path):
+    manifest = {"backend": "twin", "build_id": "a" * 32}
+    opp = FakeOpp(tmp_path / "opp", manifest=manifest, build_id="a" * 32)
+    use_opp(opp.root)
+    assert fresh_loader.bind("chunk_fwd_h")
+    other = FakeOpp(tmp_path / "other", manifest=manifest, build_id="b" * 32)
+    use_opp(other.root)
+    with pytest.raises(errors.AbiMismatch, match=f"'{'b' * 32}'.*'{'a' * 32}': pieces of two builds"):
+        fresh_loader.bind("chunk_fwd_h")
+    foreign = FakeOpp(tmp_path / "foreign", manifest=manifest)
+    compile_library(operator_source(names()), tmp_path / "x.so").rename(foreign.path)
+    compile_library(ACL, tmp_path / "y.so").rename(foreign.twin)
+    use_opp(foreign.root)
+    with pytest.raises(errors.AbiMismatch, match="build id 'none'"):
+        fresh_loader.bind("chunk_fwd_h")
