@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from goldens import golden_module, relative_l2
 from kda_compare import check_triangle
-from kda_inputs import make_inputs, to_bf16, unit_rows
+from kda_inputs import make_inputs, to_bf16, to_dtype, unit_rows
 from recurrence import kda_recurrence
 from test_forward import check_forward
 from test_stages import judge_prepare
@@ -349,3 +349,31 @@ def test_adversarial_scales_of_rows():
         for r in (False, True)
     )
     judge_prepare(kda_run.prepare(inputs), exact, rounded)
+
+
+MIXTURES = {
+    "open_and_saturated": (
+        {"gate": "bounded", "lower_bound": -5.0, "no_bias": True},
+        [30.0, -30.0],
+    ),
+    "saturated_runs": (
+        {"gate": "bounded", "lower_bound": -5.0, "no_bias": True},
+        [30.0, 30.0, 30.0, -9.0],
+    ),
+    "softplus_extremes": ({"gate": "softplus", "no_bias": True}, [60.0, -60.0, 0.0, 3.0]),
+    "external": ({"gate": "none"}, [0.0, -0.001, -0.5, -80.0, -1000.0]),
+    "external_with_resets": ({"gate": "none"}, [0.0, 0.0, -0.1, -300.0, -np.inf]),
+    "no_decay_at_all": ({"gate": "none"}, [0.0]),
+}
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+@pytest.mark.parametrize("per", ["entry", "channel", "token"])
+def test_mixtures_of_extreme_gates(run, name, per):
+    """Neighbouring tokens and channels at opposite ends: no anchor serves both, each must be right."""
+    case, values = MIXTURES[name]
+    inputs = base(140, HV=2, state="float32", l2norm=True, **case)
+    shape = {"entry": (1, 2, 140, 128), "channel": (1, 2, 1, 128), "token": (1, 2, 140, 1)}[per]
+    picked = np.random.default_rng(len(name)).choice(to_dtype(values, "float32"), shape)
+    inputs.arrays["g"] = np.broadcast_to(picked, (1, 2, 140, 128)).copy()
+    judged(run, inputs)
