@@ -23,10 +23,14 @@ FENCE = re.compile(
 #: Small calls that together reach every path of the kernels.
 CALLS = {
     "plain": {"T": 200, "HK": 1, "HV": 2, "state": "float32"},
-    "bounded": {"T": 200, "HK": 1, "HV": 3, "l2norm": True, "gate": "bounded", "beta": "negative", "layout": "BSND"},
+    "bounded": {
+        "T": 200, "HK": 1, "HV": 3, "l2norm": True, "gate": "bounded", "beta": "negative",
+        "layout": "BSND",
+    },
     "packed": {
         "cu": [0, 0, 5, 5, 70, 200], "HK": 1, "HV": 2, "gate": "softplus", "use_exp2": False,
-        "state": "bfloat16", "state_v_first": True, "g_dtype": "bfloat16", "beta_dtype": "bfloat16", "l2norm": True,
+        "state": "bfloat16", "state_v_first": True, "g_dtype": "bfloat16", "beta_dtype": "bfloat16",
+        "l2norm": True,
     },
     "mode_none": {"T": 450, "HK": 1, "HV": 1, "mode": "none", "l2norm": True},
 }  # fmt: skip
