@@ -7,7 +7,12 @@
 #include "op_call.h"
 #include "plan.h"
 
+namespace fla
+{
+
 /// The launch of a call that has passed the contract check, or a refusal.
-fla::Plan PlanChunkFwdH(const fla::OpCall &call, const fla::ChipSpec &chip);
+Plan PlanChunkFwdH(const OpCall &call, const ChipSpec &chip);
+
+}  // namespace fla
 
 #endif  // CHUNK_FWD_H_PLAN_H

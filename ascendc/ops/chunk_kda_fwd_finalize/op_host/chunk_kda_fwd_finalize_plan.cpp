@@ -7,6 +7,8 @@
 
 #include "chunk_kda_fwd_finalize_tiling_data.h"
 
+namespace fla
+{
 namespace
 {
 
@@ -17,7 +19,7 @@ constexpr uint32_t kTasksPerPair = 2;
 
 /// The kernel counts tokens, tasks and the output's row stride in 32 bits. Divisions, so that no
 /// product wraps.
-std::string LimitFault(const fla::OpCall &call, int64_t batch)
+std::string LimitFault(const OpCall &call, int64_t batch)
 {
     const int64_t tokens = call.Dim("T");
     const int64_t heads = call.Dim("HV");
@@ -37,13 +39,13 @@ std::string LimitFault(const fla::OpCall &call, int64_t batch)
 
 }  // namespace
 
-fla::Plan PlanChunkKdaFwdFinalize(const fla::OpCall &call, const fla::ChipSpec &chip)
+Plan PlanChunkKdaFwdFinalize(const OpCall &call, const ChipSpec &chip)
 {
     const bool packed = call.Ints("cu_seqlens") != nullptr;
     const int64_t batch = std::max<int64_t>(call.Dim("B"), 1);  // rank-3 layouts have no B
     const std::string fault = LimitFault(call, batch);
     if (!fault.empty()) {
-        return fla::Refuse("chunk_kda_fwd_finalize: ", fault);
+        return Refuse("chunk_kda_fwd_finalize: ", fault);
     }
     const std::string layout = call.Text("output_layout");
     ChunkKdaFwdFinalizeTilingData t{};
@@ -55,6 +57,8 @@ fla::Plan PlanChunkKdaFwdFinalize(const fla::OpCall &call, const fla::ChipSpec &
     t.tokenMajor = layout == "BSND" || layout == "TND";
     t.stateVFirst = call.Flag("state_v_first");
     const uint32_t tasks = (packed ? t.chunks : t.sequences * t.chunks) * t.valueHeads;
-    const uint32_t groups = std::min(chip.cubeCores, fla::CeilDiv(tasks, kTasksPerPair));
-    return fla::Launchable(t, groups, static_cast<uint64_t>(groups) * kOutputRingBytes);
+    const uint32_t groups = std::min(chip.cubeCores, CeilDiv(tasks, kTasksPerPair));
+    return Launchable(t, groups, static_cast<uint64_t>(groups) * kOutputRingBytes);
 }
+
+}  // namespace fla
