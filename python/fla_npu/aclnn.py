@@ -58,7 +58,7 @@ def _shape(shape: tuple[int, ...], strides: tuple[int, ...] | None):
             step *= length
         return dims, rank, (ctypes.c_int64 * rank)(*reversed(steps)), dims, rank
     # The storage behind a strided view is described as one flat run that just contains it.
-    reach = 1 + sum((length - 1) * step for length, step in zip(shape, strides))
+    reach = 1 + sum((length - 1) * step for length, step in zip(shape, strides, strict=True))
     return dims, rank, (ctypes.c_int64 * rank)(*strides), (ctypes.c_int64 * 1)(reach), 1
 
 
@@ -92,9 +92,10 @@ class _AclApi:
 
     def __init__(self, acl: loader.Acl) -> None:
         p, i64 = ctypes.c_void_p, ctypes.c_int64
-        self.create_tensor = self._get(
-            acl, "aclCreateTensor", p, (p, ctypes.c_uint64, ctypes.c_int, p, i64, ctypes.c_int, p, ctypes.c_uint64, p)
-        )
+        dims_rank_dtype = (p, ctypes.c_uint64, ctypes.c_int)
+        storage_data = (p, ctypes.c_uint64, p)
+        create = (*dims_rank_dtype, p, i64, ctypes.c_int, *storage_data)  # strides, offset, format
+        self.create_tensor = self._get(acl, "aclCreateTensor", p, create)
         self.destroy_tensor = self._get(acl, "aclDestroyTensor", ctypes.c_int, (p,))
         self.create_ints = self._get(acl, "aclCreateIntArray", p, (p, ctypes.c_uint64))
         self.destroy_ints = self._get(acl, "aclDestroyIntArray", ctypes.c_int, (p,))
@@ -108,7 +109,12 @@ class _AclApi:
         return ctypes.PYFUNCTYPE(restype, *argtypes)(address)
 
 
-_C_TYPES = {"bool": ctypes.c_bool, "int": ctypes.c_int64, "double": ctypes.c_double, "string": ctypes.c_char_p}
+_C_TYPES = {
+    "bool": ctypes.c_bool,
+    "int": ctypes.c_int64,
+    "double": ctypes.c_double,
+    "string": ctypes.c_char_p,
+}
 
 
 class _Caller:

@@ -70,8 +70,7 @@ def _print_info(console: Console, facts: dict) -> None:
     build = [(key, str(value)) for key, value in facts["build"].items() if value not in ("", [], None)]
     console.print(_rows("Installed", (), build))
     places = [
-        (("-> " if p["used"] else "   ") + p["source"], p["path"] or "-", p["state"])
-        for p in facts["places"]
+        (("-> " if p["used"] else "   ") + p["source"], p["path"] or "-", p["state"]) for p in facts["places"]
     ]
     console.print(_rows("\nPlaces an OPP is looked for, in order", ("place", "path", "found"), places))
     if facts["problem"]:

@@ -55,7 +55,9 @@ def pick_framework(wanted: str) -> str:
     have = [name for name in ("torch", "mindspore") if importlib.util.find_spec(name)]
     if wanted != "auto":
         if wanted not in have:
-            raise ArgumentError(f"--framework {wanted}: {wanted} is not installed: pip install 'fla-npu[{wanted}]'")
+            raise ArgumentError(
+                f"--framework {wanted}: {wanted} is not installed: pip install 'fla-npu[{wanted}]'"
+            )
         return wanted
     if not have:
         raise ArgumentError("neither torch nor mindspore is installed: pip install 'fla-npu[torch]'")
@@ -97,7 +99,10 @@ def _mindspore_front() -> _Front:
 def _inputs(front: _Front, tokens: int, heads: int) -> dict[str, Any]:
     """BNSD tensors; gate rates differ per head, so some heads remember and some forget."""
     rng = np.random.default_rng(20)
-    normal = lambda *shape: rng.standard_normal(shape, dtype=np.float32)
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape, dtype=np.float32)
+
     row = (1, heads, tokens)
     return {
         "q": front.tensor(normal(*row, WIDTH), "bfloat16"),
@@ -140,8 +145,13 @@ def recurrence(
 
 def _activated(x: dict[str, np.ndarray], epsilon: float) -> dict[str, np.ndarray]:
     """What the kernel's options do to the raw inputs, in float64."""
-    unit = lambda a: a / np.sqrt((a * a).sum(-1, keepdims=True) + epsilon)
-    sigmoid = lambda a: 1.0 / (1.0 + np.exp(-a))
+
+    def unit(a: np.ndarray) -> np.ndarray:
+        return a / np.sqrt((a * a).sum(-1, keepdims=True) + epsilon)
+
+    def sigmoid(a: np.ndarray) -> np.ndarray:
+        return 1.0 / (1.0 + np.exp(-a))
+
     rate = np.exp(x["a_log"])[:, None, None]
     step = LOWER_BOUND * sigmoid(rate * (x["g"][0] + x["dt_bias"][:, None, :]))
     return {
@@ -157,7 +167,9 @@ def _relative(got: np.ndarray, want: np.ndarray) -> float:
     return float(np.linalg.norm(got - want) / np.linalg.norm(want))
 
 
-def run(framework: str, tokens: int, heads: int, stage: Callable[[str, int], Callable[[int], None]]) -> Outcome:
+def run(
+    framework: str, tokens: int, heads: int, stage: Callable[[str, int], Callable[[int], None]]
+) -> Outcome:
     """Runs and measures. `stage(text, total)` starts a progress line and returns its updater."""
     load = stage(f"loading {framework}", 1)
     front = _torch_front() if framework == "torch" else _mindspore_front()
@@ -230,7 +242,7 @@ def draw(outcome: Outcome, path: Path) -> None:
         ("state norm on entry of each chunk", "state_norm", "chunk"),
         ("relative error of attn_out per token, against float64", "token_error", "token"),
     )
-    for axis, (title, key, xlabel) in zip(axes, panels):
+    for axis, (title, key, xlabel) in zip(axes, panels, strict=True):
         rows = series[key]
         if key == "decay":
             whole = rows[:, : rows.shape[1] // CHUNK * CHUNK] if rows.shape[1] >= CHUNK else rows

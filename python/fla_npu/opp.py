@@ -77,7 +77,8 @@ def read_manifest(root: Path) -> dict:
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        raise AbiMismatch(f"{path} is not readable JSON ({error}); the OPP is damaged, reinstall it") from error
+        text = f"{path} is not readable JSON ({error}); the OPP is damaged, reinstall it"
+        raise AbiMismatch(text) from error
 
 
 def _vendor_order(vendors: Path) -> list[Path]:

@@ -96,8 +96,7 @@ class OpSpec:
 def _axes(text: str) -> tuple[tuple, ...]:
     """'HV*K T 1' -> (('HV', 'K'), ('T',), (1,))."""
     return tuple(
-        tuple(int(part) if part.isdigit() else part for part in axis.split("*"))
-        for axis in text.split()
+        tuple(int(part) if part.isdigit() else part for part in axis.split("*")) for axis in text.split()
     )
 
 

@@ -97,9 +97,7 @@ def one_of(label: str, name: str, value, values: tuple[str, ...]) -> str:
 
 def only(label: str, name: str, value, allowed, why: str):
     """An attribute of the ABI for which this version takes a single value."""
-    if isinstance(value, bool) is not isinstance(allowed, bool) or not isinstance(
-        value, numbers.Integral
-    ):
+    if isinstance(value, bool) is not isinstance(allowed, bool) or not isinstance(value, numbers.Integral):
         raise ArgumentTypeError(
             f"{label}: {name} = {value!r} is a {type(value).__name__}; it must be {allowed!r}"
         )
@@ -169,7 +167,7 @@ class Binder:
         fitting = [axes for axes in alternatives if len(axes) == len(desc.shape)]
         if not fitting:
             self._refuse_rank(name, desc, alternatives)
-        for index, (axis, length) in enumerate(zip(fitting[0], desc.shape)):
+        for index, (axis, length) in enumerate(zip(fitting[0], desc.shape, strict=True)):
             self._bind_axis(name, desc, fitting[0], index, axis, length)
         return True
 
@@ -194,7 +192,8 @@ class Binder:
         if letter in self.op.fixed:
             raise ArgumentError(f"{where}the kernels are built for {text} = {want}")
         if letter in self._origin:
-            raise ArgumentError(f"{where}{text} = {want} (from {self._origin[letter]}); it must be {axes_text(axes)}")
+            origin = self._origin[letter]
+            raise ArgumentError(f"{where}{text} = {want} (from {origin}); it must be {axes_text(axes)}")
         raise ArgumentError(f"{where}it must be {want}: {name} is {axes_text(axes)}")
 
     def _check_device(self, name: str, desc: Desc) -> None:

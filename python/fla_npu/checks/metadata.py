@@ -31,9 +31,7 @@ def _plain(label: str, name: str, value) -> list:
         return list(value)
     dtype = getattr(value, "dtype", None)
     if dtype is None or not hasattr(value, "shape"):
-        raise ArgumentTypeError(
-            f"{label}: {name} is a {type(value).__name__}; pass {_ACCEPTED}"
-        )
+        raise ArgumentTypeError(f"{label}: {name} is a {type(value).__name__}; pass {_ACCEPTED}")
     if not _is_host(value):
         raise ArgumentTypeError(
             f"{label}: {name} is a tensor on {value.device}; reading it would wait for the device. "
@@ -126,9 +124,7 @@ def _flat_pairs(label: str, value) -> tuple[int, ...]:
     if rows and all(isinstance(row, (list, tuple)) for row in rows):
         for i, row in enumerate(rows):
             if len(row) != 2:
-                raise ArgumentError(
-                    f"{label}: {name}[{i}] = {row!r}; each entry is a (sequence, chunk) pair"
-                )
+                raise ArgumentError(f"{label}: {name}[{i}] = {row!r}; each entry is a (sequence, chunk) pair")
         rows = [item for row in rows for item in row]
     return _exact(label, name, rows)
 
@@ -138,9 +134,7 @@ def read_chunk_indices(label: str, value, cu: Sequence[int] | None) -> tuple[int
     if value is None:
         return None
     if cu is None:
-        raise ArgumentError(
-            f"{label}: chunk_indices is given without cu_seqlens; pass both, or neither"
-        )
+        raise ArgumentError(f"{label}: chunk_indices is given without cu_seqlens; pass both, or neither")
     flat, want = _flat_pairs(label, value), canonical_indices(cu)
     if len(flat) != len(want):
         raise ArgumentError(

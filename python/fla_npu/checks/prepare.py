@@ -148,8 +148,7 @@ def _check_heads(label: str, layout: str, letters: dict[str, int], g: Desc, beta
     hk, hv = letters["HK"], letters["HV"]
     if hv < hk or hv % hk:
         raise ArgumentError(
-            f"{label}: v has HV = {hv} value heads and q has HK = {hk} key heads; HV must be a "
-            "multiple of HK"
+            f"{label}: v has HV = {hv} value heads and q has HK = {hk} key heads; HV must be a multiple of HK"
         )
     if layout in ("BSND", "TND"):
         # Rows of one head are this far apart; the copy instructions hold the gap in 32 bits.

@@ -40,9 +40,7 @@ class TorchAdapter:
         if value is None:
             return None
         if not isinstance(value, torch.Tensor):
-            raise ArgumentTypeError(
-                f"{label}: {name} is a {type(value).__name__}; it must be a torch.Tensor"
-            )
+            raise ArgumentTypeError(f"{label}: {name} is a {type(value).__name__}; it must be a torch.Tensor")
         if value.layout is not torch.strided:
             raise ArgumentTypeError(
                 f"{label}: {name} has layout {value.layout}; it must be dense: {name}.to_dense()"
