@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `fla-npu` command."""
+"""The `fla-npu` command.
+
+Each subcommand imports what it needs when it runs, so that `fla-npu info` works where no framework,
+no NumPy and no usable OPP are installed.
+"""
 
 from __future__ import annotations
 
@@ -143,6 +147,7 @@ def demo(framework: str, tokens: int, heads: int, out: Path) -> None:
 
 
 def _need(module: str) -> None:
+    """The demo's own dependencies are an extra; say which command brings them."""
     import importlib.util
 
     if importlib.util.find_spec(module) is None:

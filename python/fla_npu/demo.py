@@ -65,6 +65,7 @@ def pick_framework(wanted: str) -> str:
 
 
 def _torch_front() -> _Front:
+    """PyTorch, with the one keyword that its stage functions spell differently."""
     import torch
 
     from .ops import ascendc
@@ -83,6 +84,7 @@ def _torch_front() -> _Front:
 
 
 def _mindspore_front() -> _Front:
+    """MindSpore; its CPU operators lack bf16 in places, so arrays go through float32 (exact)."""
     import mindspore
 
     from . import mindspore as front
@@ -191,6 +193,7 @@ def run(
     gate = {n: tensors[n] for n in ("a_log", "dt_bias")}
 
     times = []
+    # The first call opens the libraries and touches fresh memory; it is reported by itself.
     tick = stage("npu_chunk_kda through the OPP", REPEATS + 1)
     for i in range(REPEATS + 1):
         start = time.perf_counter()
@@ -230,7 +233,7 @@ def draw(outcome: Outcome, path: Path) -> None:
     """The picture: gate decay, state norm over chunks, error per token; one line per head."""
     import matplotlib
 
-    matplotlib.use("Agg")
+    matplotlib.use("Agg")  # a file, on machines without a display too
     from matplotlib import pyplot
 
     series = outcome.series

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `fla-npu info` tells: which OPP would be used, why, from where, and what is missing."""
+"""What `fla-npu info` tells: which OPP would be used, why, from where, and what is missing.
+
+Unlike `check-symbols`, which only reads files, this opens the libraries as a call would: what it
+says is what a call meets.
+"""
 
 from __future__ import annotations
 

@@ -71,6 +71,7 @@ def _dims(batch=1, tokens=70, hk=2, hv=4, width=128):
 
 def _metadata(function: str) -> list[Case]:
     """cu_seqlens and chunk_indices, alike in every function that takes them."""
+
     def case(name, changes, error, *words):
         return Case(function, name, changes, error, words)
 
@@ -118,7 +119,8 @@ def _prepare() -> list[Case]:
         case("q_none", {"q": None}, E, "q is None"),
         case("k_none", {"k": None}, E, "k is None", "required"),
         case("q_list", {"q": [1.0]}, E, "q is a", "list"),
-        case("q_fp16", {"q": T((1, 2, 70, 128), "float16")}, E, "q has dtype float16", "q.to(torch.bfloat16)"),
+        case("q_fp16", {"q": T((1, 2, 70, 128), "float16")}, E,
+             "q has dtype float16", "q.to(torch.bfloat16)"),
         case("k_fp32", {"k": f32(1, 2, 70, 128)}, E, "k has dtype float32", "bfloat16"),
         case("v_fp64", {"v": T((1, 4, 70, 128), "float64")}, E, "v has dtype float64"),
         case("g_fp16", {"g": T((1, 4, 70, 128), "float16")}, E, "g has dtype float16", "float32 or bfloat16"),
@@ -168,7 +170,8 @@ def _prepare() -> list[Case]:
         case("bias_heads", {**_GATE, "dt_bias": f32(4)}, V, "dt_bias has shape (4,)", "HV*K = 512"),
         case("bias_swapped", {**_GATE, "dt_bias": f32(128, 4)}, V, "dt_bias has shape (128, 4)", "HV = 4"),
         case("bias_fp16", {**_GATE, "dt_bias": T((4, 128), "float16")}, E, "dt_bias has dtype float16"),
-        case("device_other", {"k": T((1, 2, 70, 128), "bfloat16", "meta")}, V, "k is on device 'meta'", "'cpu'"),
+        case("device_other", {"k": T((1, 2, 70, 128), "bfloat16", "meta")}, V,
+             "k is on device 'meta'", "'cpu'"),
         case("bsnd_swapped", {**_BSND, "g": f32(1, 4, 70, 128)}, V, "g has shape (1, 4, 70, 128)", "T = 70"),
     ]  # fmt: skip
 
@@ -196,7 +199,8 @@ def _fwd_h() -> list[Case]:
              "initial_state", "N = 2", "cu_seqlens"),
         case("state_heads", {"initial_state": f32(1, 2, 128, 128)}, V, "initial_state", "HV = 4"),
         case("state_rank", {"initial_state": f32(4, 128, 128)}, V, "initial_state", "[N, HV, K, V]"),
-        case("state_fp16", {"initial_state": T((1, 4, 128, 128), "float16")}, E, "initial_state has dtype float16"),
+        case("state_fp16", {"initial_state": T((1, 4, 128, 128), "float16")}, E,
+             "initial_state has dtype float16"),
         case("state_width", {"initial_state": f32(1, 4, 64, 128)}, V, "initial_state", "K = 128"),
         case("final_text", {"output_final_state": "yes"}, E, "output_final_state = 'yes'"),
         case("v_first_none", {"state_v_first": None}, E, "state_v_first = None"),
@@ -209,14 +213,16 @@ def _finalize() -> list[Case]:
         return Case("finalize", name, changes, error, words)
 
     return [
-        case("layout_rank", {"output_layout": "TND"}, V, "qg_scaled has shape (1, 4, 70, 128)", "'BSND', 'BNSD'"),
+        case("layout_rank", {"output_layout": "TND"}, V,
+             "qg_scaled has shape (1, 4, 70, 128)", "'BSND', 'BNSD'"),
         case("layout", {"output_layout": "BHSD"}, V, "output_layout = 'BHSD'"),
         case("aqk_width", {"aqk": bf(1, 4, 70, 70)}, V, "aqk has shape", "C = 64"),
         case("aqk_none", {"aqk": None}, E, "aqk is None"),
         case("v_new_heads", {"v_new": bf(1, 2, 70, 128)}, V, "v_new has shape", "HV = 4"),
         case("h_head_major", {"h": bf(1, 4, 2, 128, 128)}, V, "h has shape (1, 4, 2, 128, 128)", "NT = 2"),
         case("h_chunks", {"h": bf(1, 3, 4, 128, 128)}, V, "h has shape", "NT = 2", "from T"),
-        case("h_packed_chunks", {"cu_seqlens": [0, 5, 70, 70], "h": bf(1, 2, 4, 128, 128)}, V, "NT = 3", "cu_seqlens"),
+        case("h_packed_chunks", {"cu_seqlens": [0, 5, 70, 70], "h": bf(1, 2, 4, 128, 128)}, V,
+             "NT = 3", "cu_seqlens"),
         case("h_rank", {"h": bf(2, 4, 128, 128)}, V, "h has shape", "[B, NT, HV, K, V]"),
         case("h_fp32", {"h": f32(1, 2, 4, 128, 128)}, E, "h has dtype float32", "bfloat16"),
         case("v_first", {"state_v_first": 0}, E, "state_v_first = 0"),
@@ -231,7 +237,8 @@ def _kda() -> list[Case]:
         case("no_a_log", {"a_log": None}, V, "needs a_log"),
         case("q_fp32", {"q": f32(1, 2, 70, 128)}, E, "q has dtype float32"),
         case("state_count", {"initial_state": f32(2, 4, 128, 128)}, V, "initial_state", "[1, 4, 128, 128]"),
-        case("state_fp16", {"initial_state": T((1, 4, 128, 128), "float16")}, E, "initial_state has dtype float16"),
+        case("state_fp16", {"initial_state": T((1, 4, 128, 128), "float16")}, E,
+             "initial_state has dtype float16"),
         case("state_device", {"initial_state": T((1, 4, 128, 128), "float32", "meta")}, V, "device 'meta'"),
         case("final_int", {"output_final_state": 1}, E, "output_final_state = 1"),
         case("recompute_none", {"disable_recompute": None}, E, "disable_recompute = None"),

@@ -8,7 +8,6 @@ import gc
 
 import pytest
 from fakes import FakeOpp
-
 from fla_npu import aclnn, errors
 from fla_npu.aclnn import TensorArg
 from fla_npu.spec import spec
@@ -106,7 +105,9 @@ def test_no_workspace_is_a_null_pointer(fake):
 def test_refused_arguments(fake, status):
     fake.acl.fake_say(b"chunk_fwd_h: k is wrong")
     fake.set("fake_status1", status)
-    with pytest.raises(errors.ArgumentError, match=rf"GetWorkspaceSize refused the call \({status}\): .*k is wrong"):
+    with pytest.raises(
+        errors.ArgumentError, match=rf"GetWorkspaceSize refused the call \({status}\): .*k is wrong"
+    ):
         aclnn.call("chunk_fwd_h", values())
     assert fake.get("fake_launches") == 0
     assert fake.live_objects() == 0
@@ -115,7 +116,9 @@ def test_refused_arguments(fake, status):
 def test_twin_fault(fake):
     fake.acl.fake_say(b"twin fault: race: op chunk_fwd_h, core AIV 3")
     fake.set("fake_status2", 507015)
-    with pytest.raises(errors.TwinFault, match=r"^twin fault: race.*\(aclnnChunkFwdH in .* returned 507015\)") as raised:
+    with pytest.raises(
+        errors.TwinFault, match=r"^twin fault: race.*\(aclnnChunkFwdH in .* returned 507015\)"
+    ) as raised:
         aclnn.call("chunk_fwd_h", values())
     assert raised.value.status == 507015
     assert fake.live_objects() == 0

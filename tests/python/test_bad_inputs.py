@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from bad_inputs import CASES, GOOD, V, T, arguments, case_id
-
+from bad_inputs import CASES, GOOD, T, V, arguments, case_id
 from fla_npu import chunk_kda, errors
 from fla_npu.checks import Desc
 
@@ -28,7 +27,9 @@ class NoFramework:
         if value is None:
             return None
         if not isinstance(value, T):
-            raise errors.ArgumentTypeError(f"{label}: {name} is a {type(value).__name__}; it must be a tensor")
+            raise errors.ArgumentTypeError(
+                f"{label}: {name} is a {type(value).__name__}; it must be a tensor"
+            )
         return Desc(*value)
 
     def cast(self, tensor, dtype):

@@ -8,7 +8,6 @@ import json
 import pytest
 from click.testing import CliRunner
 from fakes import FakeOpp
-
 from fla_npu import cli, opp
 from fla_npu.spec import names
 
@@ -69,7 +68,9 @@ def test_errors_are_messages(monkeypatch):
     assert "Traceback" not in result.output
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("info", "--help"), ("demo", "-h"), ("build-bridge", "--help")])
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("info", "--help"), ("demo", "-h"), ("build-bridge", "--help")]
+)
 def test_help(arguments):
     result = run(*arguments)
     assert result.exit_code == 0

@@ -10,7 +10,6 @@ import threading
 
 import pytest
 from fakes import ACL, FakeOpp, compile_library, copy_opp, operator_source
-
 from fla_npu import errors
 from fla_npu.spec import names, spec
 
@@ -142,7 +141,7 @@ def test_threads_bind_one_object(use_opp, fresh_loader, fake):
     for thread in threads:
         thread.join()
     assert len(seen) == 8
-    assert all(a is b for row in seen for a, b in zip(row, seen[0]))
+    assert all(a is b for row in seen for a, b in zip(row, seen[0], strict=True))
 
 
 def test_acl_comes_from_the_same_vendor(use_opp, fresh_loader, fake, tmp_path):

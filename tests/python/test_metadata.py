@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import pytest
-
 from fla_npu import errors
 from fla_npu.checks import canonical_indices, chunk_count, read_chunk_indices, read_cu_seqlens
 

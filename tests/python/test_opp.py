@@ -7,7 +7,6 @@ import os
 
 import pytest
 from fakes import FakeOpp, copy_opp
-
 from fla_npu import errors, opp
 
 
@@ -57,7 +56,12 @@ def test_nothing_found_lists_every_place(fresh_loader, monkeypatch, no_own, tmp_
     with pytest.raises(errors.OppNotFound) as raised:
         opp.find()
     text = str(raised.value)
-    for word in ("FLA_NPU_OPP_PATH: not set", "ASCEND_CUSTOM_OPP_PATH", "holds no operator library", "pip install"):
+    for word in (
+        "FLA_NPU_OPP_PATH: not set",
+        "ASCEND_CUSTOM_OPP_PATH",
+        "holds no operator library",
+        "pip install",
+    ):
         assert word in text
 
 

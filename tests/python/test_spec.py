@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import pytest
-
 from fla_npu import errors
 from fla_npu.spec import names, spec
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python"))
+for folder in (Path(__file__).resolve().parent, Path(__file__).resolve().parent.parent / "python"):
+    sys.path.insert(0, str(folder))
 
 torch = pytest.importorskip("torch")
 

@@ -51,7 +51,7 @@ def test_calls_from_threads():
         thread.start()
     for thread in threads:
         thread.join()
-    assert all(same_bits(a, b) for a, b in zip(got, want))
+    assert all(same_bits(a, b) for a, b in zip(got, want, strict=True))
 
 
 def test_runs_are_bitwise_repeatable(twin):

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import time
 
-from torch_calls import make, prepare, stages
-
 from fla_npu import aclnn
 from fla_npu.ops.ascendc import chunk_fwd_h, chunk_kda_fwd_finalize
+from torch_calls import make, prepare, stages
 
 ROUNDS = 200
 

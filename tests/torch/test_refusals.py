@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from bad_inputs import CASES, GOOD, V, T, arguments, case_id
-from torch_calls import kda, make, prepare
-
+from bad_inputs import CASES, GOOD, T, V, arguments, case_id
 from fla_npu import aclnn, errors
 from fla_npu.ops import ascendc
 from fla_npu.torch import npu_chunk_kda
+from torch_calls import kda, make, prepare
 
 FUNCTIONS = {
     "prepare": ascendc.chunk_kda_fwd_prepare,

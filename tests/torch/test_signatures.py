@@ -6,16 +6,15 @@ from __future__ import annotations
 import inspect
 
 import pytest
-
 from fla_npu.ops import ascendc
 from fla_npu.torch import npu_chunk_kda
 
 SIGNATURES = {
     "chunk_kda_fwd_prepare": (
-        '(q, k, v, g, beta, scale, chunk_size=64, *, layout="BSND", cu_seqlens=None, chunk_indices=None, '
-        "safe_gate=False, lower_bound=None, use_gate_in_kernel=False, A_log=None, dt_bias=None, epsilon=1e-6, "
-        "use_qk_l2norm_in_kernel=False, use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False, "
-        'use_exp2=True, backward_mode="save")'
+        '(q, k, v, g, beta, scale, chunk_size=64, *, layout="BSND", cu_seqlens=None, '
+        "chunk_indices=None, safe_gate=False, lower_bound=None, use_gate_in_kernel=False, A_log=None, "
+        "dt_bias=None, epsilon=1e-6, use_qk_l2norm_in_kernel=False, use_beta_sigmoid_in_kernel=False, "
+        'allow_neg_eigval=False, use_exp2=True, backward_mode="save")'
     ),
     "chunk_fwd_h": (
         "(k, w, u, *, g=None, gk=None, initial_state=None, output_final_state=False, chunk_size=64, "

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch_calls import TOKENWISE, kda, make, prepare, same_bits, stages
-
 from fla_npu.ops.ascendc import chunk_fwd_h, chunk_kda_fwd_finalize
+from torch_calls import TOKENWISE, kda, make, prepare, same_bits, stages
 
 
 def strided(x: torch.Tensor, how: str) -> torch.Tensor:

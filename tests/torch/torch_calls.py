@@ -70,7 +70,7 @@ def stages(t: dict[str, Tensor], **meta) -> dict[str, Tensor]:
 def same_bits(a, b) -> bool:
     """Equal shape, dtype and bit pattern; sequences element by element."""
     if isinstance(a, (tuple, list)):
-        return len(a) == len(b) and all(same_bits(x, y) for x, y in zip(a, b))
+        return len(a) == len(b) and all(same_bits(x, y) for x, y in zip(a, b, strict=True))
     if a is None or b is None:
         return a is b
     if a.shape != b.shape or a.dtype != b.dtype:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of chunk_kda_fwd_finalize."""
+"""Rules of chunk_kda_fwd_finalize.
+
+The state relay h is rank 5 also where the tokens are rank 3, so that one producer serves both.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,7 @@ def plan_finalize(
     letters = bound.letters
     cu = read_cu_seqlens(label, cu_seqlens, letters["T"], letters.get("B"))
     indices = read_chunk_indices(label, chunk_indices, cu)
+    # h is checked last: how many chunks it must have follows from the offsets.
     bound.set_sequences(cu)
     bound.bind("h", h)
     outputs = (bound.output("attn_out"),)

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of chunk_kda_fwd_prepare."""
+"""Rules of chunk_kda_fwd_prepare.
+
+What the C layer checks as well (ranks, dtypes, letters) is checked here first, because a Python
+message can name the argument as the caller spelled it and nothing has been allocated yet.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +63,11 @@ def _static(
     label, tensors, layout, scale, chunk_size, epsilon, l2norm, gate_in_kernel, beta_sigmoid,
     neg_eigval, safe_gate, lower_bound, use_exp2, backward_mode,
 ):  # fmt: skip
-    """Everything that does not depend on the metadata."""
+    """Everything that does not depend on the metadata.
+
+    Order matters for the reader of a message: words and numbers first, then which parameters go
+    together, then the tensors, since a wrong layout would make every shape look wrong.
+    """
     op = spec(OP)
     one_of(label, "layout", layout, op.param("layout").values)
     one_of(label, "backward_mode", backward_mode, tuple(op.modes))
@@ -97,6 +105,7 @@ def _static(
     reshapes = {}
     if dt_bias is not None and len(dt_bias.shape) != 1:
         reshapes["dt_bias"] = (letters["HV"] * letters["K"],)
+    # Required slots always, optional ones as the mode lists them; the rest stays None.
     wanted = op.modes[backward_mode]
     outputs = tuple(
         bound.output(p.name) if not p.optional or p.name in wanted else None for p in op.of("out")
@@ -105,6 +114,7 @@ def _static(
 
 
 def _epsilon(label: str, epsilon) -> float:
+    """Above 0 after rounding to float32: a zero row divided by a zero norm is NaN."""
     value = finite(label, "epsilon", epsilon)
     if struct.unpack("<f", struct.pack("<f", value))[0] <= 0:
         raise ArgumentError(f"{label}: epsilon = {epsilon!r}; it must be above 0 as float32")
@@ -124,6 +134,7 @@ def _lower_bound(label: str, lower_bound) -> float:
 
 
 def _check_gate(label: str, in_kernel: bool, safe: bool, a_log, dt_bias) -> None:
+    """Gate parameters go with the gate in the kernel; given without it they would be ignored."""
     if in_kernel:
         if a_log is None:
             raise ArgumentError(
@@ -145,6 +156,7 @@ def _check_gate(label: str, in_kernel: bool, safe: bool, a_log, dt_bias) -> None
 
 
 def _check_heads(label: str, layout: str, letters: dict[str, int], g: Desc, beta: Desc) -> None:
+    """Grouped heads, and the strides that token-major copies can express."""
     hk, hv = letters["HK"], letters["HV"]
     if hv < hk or hv % hk:
         raise ArgumentError(

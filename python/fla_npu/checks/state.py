@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of chunk_fwd_h, and of the boundary state wherever it is taken."""
+"""Rules of chunk_fwd_h, and of the boundary state wherever it is taken.
+
+K and V are equal here, so [K, V] and [V, K] states cannot be told apart by shape: `state_v_first`
+alone says which one it is.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +42,7 @@ def plan_fwd_h(
     letters = bound.letters
     cu = read_cu_seqlens(label, cu_seqlens, letters["T"], letters["B"])
     indices = read_chunk_indices(label, chunk_indices, cu)
+    # The state is checked after the offsets, which say how many sequences there are.
     bound.set_sequences(cu)
     bound.bind("initial_state", initial_state)
 
