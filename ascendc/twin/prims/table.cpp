@@ -63,6 +63,11 @@ void FillCasts(Prims &p)
             if constexpr ((CastModes(pair) >> decltype(m)::value & 1) != 0) {
                 p.cast[decltype(c)::value][decltype(m)::value] = CastCount<pair, mode>;
                 p.castRep[decltype(c)::value][decltype(m)::value] = CastReps<pair, mode>;
+            } else {
+                // An illegal mode is the checker's business; the fast twin must not jump to null.
+                constexpr Round legal = (CastModes(pair) & 1) ? Round::kNone : Round::kRint;
+                p.cast[decltype(c)::value][decltype(m)::value] = CastCount<pair, legal>;
+                p.castRep[decltype(c)::value][decltype(m)::value] = CastReps<pair, legal>;
             }
         });
     });
