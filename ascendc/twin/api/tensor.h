@@ -3,6 +3,7 @@
 #ifndef FLA_TWIN_API_TENSOR_H
 #define FLA_TWIN_API_TENSOR_H
 
+#include "../machine/hooks.h"
 #include "../machine/instruction.h"
 #include "position.h"
 #include "scalar.h"
@@ -10,14 +11,6 @@
 #ifndef __gm__
 #define __gm__
 #endif
-
-namespace twin {
-
-// Scalar access to GM goes through the core's data cache, which nothing keeps coherent (machine/scalar_cache.cpp).
-TWIN_EXPORT void ScalarRead(const void *gm, void *value, uint32_t bytes, Where where);
-TWIN_EXPORT void ScalarWrite(void *gm, const void *value, uint32_t bytes, Where where);
-
-}  // namespace twin
 
 namespace AscendC {
 inline namespace TWIN_NS {

@@ -211,6 +211,7 @@ void UnwindGroups(std::vector<std::unique_ptr<Group>> &mine)
 {
     for (auto &g : mine) {
         for (FastCore &c : g->core) {
+            c.fiber.CancelIfNotStarted();
             if (!c.fiber.Done()) {
                 tCore = &c;
                 c.fiber.Resume();

@@ -23,6 +23,8 @@ class Fiber
     /// Called inside a fiber: back to whoever resumed it.
     void Yield();
     bool Done() const { return done_; }
+    /// Gives a fiber up that has not run yet; one that has must return by itself (its frames own things).
+    void CancelIfNotStarted() { done_ = done_ || !started_; }
 
   private:
     static void Trampoline();

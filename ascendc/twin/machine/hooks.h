@@ -51,6 +51,9 @@ TWIN_EXPORT void CheckedInitBuffer(const BufferRequest &request, uint64_t used, 
 [[noreturn]] TWIN_EXPORT void CheckedFault(const char *rule, const char *repair, Where where, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/// Scalar access to GM goes through the core's data cache, which nothing keeps coherent (scalar_cache.cpp).
+TWIN_EXPORT void ScalarRead(const void *gm, void *value, uint32_t bytes, Where where);
+TWIN_EXPORT void ScalarWrite(void *gm, const void *value, uint32_t bytes, Where where);
 /// GET_TILING_DATA: copies the struct; on AIV the device does it through UB address 0, which is lost.
 TWIN_EXPORT void CheckedReadTiling(void *to, const void *gm, uint32_t bytes, Where where);
 /// DataCacheCleanAndInvalid of the line at gm, or of all lines.

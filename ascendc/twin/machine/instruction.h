@@ -16,8 +16,8 @@
  * DECLARE READS BEFORE WRITES, or an in-place operation vouches for its own input.
  *
  * The second lambda is the EFFECT. It captures BY VALUE and only trivially copyable things (tensors, parameter
- * structs, numbers), because the checked build may keep it for later: copies on MTE2, MTE3 and FIX run as late
- * as the flags allow. It must not fault and must call the same primitive in both builds, so that results are
+ * structs, numbers; a register such as the atomic mode is read when the instruction is issued, so copy it outside),
+ * because the checked build may keep it for later: copies on MTE2, MTE3 and FIX run as late as the flags allow. It must not fault and must call the same primitive in both builds, so that results are
  * bitwise equal.
  *
  * Regions. A tensor is passed as it is; `count` is in elements from the tensor's first. For anything but a
@@ -74,31 +74,31 @@ class TWIN_EXPORT Instruction
     /// Every byte must be initialised and ordered after its last writer.
     template <class Tensor> Instruction &Reads(const Tensor &t, uint64_t count, uint32_t align = 0)
     {
-        return Touch(t.Region(), Contiguous(t, count), kRead, align);
+        return Touch(t.Region(), Contiguous(t, count), Access::kRead, align);
     }
     template <class Tensor> Instruction &Reads(const Tensor &t, const Extent &e, uint32_t align = 0)
     {
-        return Touch(t.Region(), e, kRead, align);
+        return Touch(t.Region(), e, Access::kRead, align);
     }
     /// Ordered, but may hold undefined bytes (LoadData takes whole fractals with rows nobody wrote). Say with
     /// CopiesDefined / SetDefined what becomes of them.
     template <class Tensor> Instruction &ReadsAny(const Tensor &t, const Extent &e, uint32_t align = 0)
     {
-        return Touch(t.Region(), e, kReadAny, align);
+        return Touch(t.Region(), e, Access::kReadAny, align);
     }
     /// Every byte becomes defined. Ordered after all earlier readers and writers of it.
     template <class Tensor> Instruction &Writes(const Tensor &t, uint64_t count, uint32_t align = 0)
     {
-        return Touch(t.Region(), Contiguous(t, count), kWrite, align);
+        return Touch(t.Region(), Contiguous(t, count), Access::kWrite, align);
     }
     template <class Tensor> Instruction &Writes(const Tensor &t, const Extent &e, uint32_t align = 0)
     {
-        return Touch(t.Region(), e, kWrite, align);
+        return Touch(t.Region(), e, Access::kWrite, align);
     }
     /// The device leaves something there that nobody may rely on (pad tails, L0C lanes beyond m and n).
     template <class Tensor> Instruction &WritesUndefined(const Tensor &t, const Extent &e, uint32_t align = 0)
     {
-        return Touch(t.Region(), e, kWriteUndefined, align);
+        return Touch(t.Region(), e, Access::kWriteUndefined, align);
     }
 
     // --- defined bytes, for instructions that move them unevenly; call after the Writes ------------------
@@ -162,7 +162,6 @@ class TWIN_EXPORT Instruction
     static constexpr size_t kEffectBytes = 448;
 
   private:
-    enum Access : uint8_t { kRead, kReadAny, kWrite, kWriteUndefined };
     template <class Tensor> static Extent Contiguous(const Tensor &t, uint64_t count)
     {
         // A run is 32 bits wide: split what is longer into a run and a count.

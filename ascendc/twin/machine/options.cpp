@@ -62,16 +62,18 @@ bool Choice(Options &o, const char *name, const char *first, const char *second,
 void ReadSkip(Options &o)
 {
     const char *v = Env("FLA_NPU_TWIN_SKIP");
-    if (v == nullptr) {
-        return;
+    std::string rest = v != nullptr ? v : "";
+    while (!rest.empty()) {
+        std::string one = rest.substr(0, rest.find(','));
+        rest.erase(0, one.size() + 1);
+        size_t colon = one.rfind(':');
+        int line = colon != std::string::npos ? std::atoi(one.c_str() + colon + 1) : 0;
+        if (line <= 0) {
+            Complain(o, "FLA_NPU_TWIN_SKIP", v, "<file>:<line>[,<file>:<line>...]");
+            return;
+        }
+        o.skip.emplace_back(one.substr(0, colon), line);
     }
-    const char *colon = std::strrchr(v, ':');
-    o.skipLine = colon != nullptr ? std::atoi(colon + 1) : 0;
-    if (o.skipLine <= 0) {
-        Complain(o, "FLA_NPU_TWIN_SKIP", v, "<file>:<line>");
-        return;
-    }
-    o.skipFile.assign(v, colon);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "chip.h"
 
@@ -18,8 +20,8 @@ struct Options {
     bool lateCopies = true;      // FLA_NPU_TWIN_COPIES=late|eager
     const ChipTable *chip = nullptr;  // FLA_NPU_TWIN_SOC
     std::string trace;           // FLA_NPU_TWIN_TRACE: file for the Perfetto trace
-    std::string skipFile;        // FLA_NPU_TWIN_SKIP=<basename>:<line>: that fence does nothing
-    int skipLine = 0;
+    // FLA_NPU_TWIN_SKIP=<basename>:<line>[,...]: fences that do nothing (fault injection, checked machine)
+    std::vector<std::pair<std::string, int>> skip;
     std::string error;           // what is wrong with the environment, empty when nothing is
 
     static Options Read();

@@ -39,6 +39,10 @@ constexpr int kLocalSpaces = static_cast<int>(Space::GM);
 constexpr const char *kSpaceName[] = {"UB", "L1", "L0A", "L0B", "L0C", "BT", "FB", "GM"};
 constexpr const char *kPipeName[] = {"S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX"};
 
+/// How an instruction touches bytes; the last two write.
+enum class Access : uint8_t { kRead, kReadAny, kWrite, kWriteUndefined };
+constexpr bool IsWrite(Access a) { return a >= Access::kWrite; }
+
 enum class CoreType : uint8_t { AIC, AIV };
 
 /// A line of kernel source. API functions take it as a defaulted last parameter, see TWIN_HERE.
