@@ -26,7 +26,8 @@ char fake_layout[16];
 static char message[64];
 
 void *aclCreateTensor(const int64_t *dims, uint64_t rank, int dtype, const int64_t *strides,
-                      int64_t offset, int format, const int64_t *storage, uint64_t storageRank, void *data)
+                      int64_t offset, int format, const int64_t *storage, uint64_t storageRank,
+                      void *data)
 {
     (void)strides, (void)offset, (void)format, (void)storage, (void)storageRank;
     Tensor *t = calloc(1, sizeof *t);
@@ -51,9 +52,15 @@ void *aclCreateIntArray(const int64_t *values, uint64_t count)
     return copy;
 }
 
-int aclDestroyIntArray(const void *array) { return aclDestroyTensor(array); }
+int aclDestroyIntArray(const void *array)
+{
+    return aclDestroyTensor(array);
+}
 
-const char *aclGetRecentErrMsg(void) { return message; }
+const char *aclGetRecentErrMsg(void)
+{
+    return message;
+}
 
 int aclnnChunkKdaFwdFinalizeGetWorkspaceSize(const void *qg, const void *aqk, const void *vNew,
                                              const void *h, const void *cu, const void *indices,
@@ -62,7 +69,8 @@ int aclnnChunkKdaFwdFinalizeGetWorkspaceSize(const void *qg, const void *aqk, co
 {
     (void)qg, (void)aqk, (void)h, (void)cu, (void)indices, (void)vFirst;
     strcpy(message, "fake refusal of phase 1");
-    if (fake_phase1_status) return fake_phase1_status;
+    if (fake_phase1_status)
+        return fake_phase1_status;
     strncpy(fake_layout, layout, sizeof fake_layout - 1);
     Executor *e = malloc(sizeof *e);
     e->in = vNew, e->out = out, e->workspace = *workspace = fake_workspace;
@@ -75,9 +83,11 @@ int aclnnChunkKdaFwdFinalize(void *workspace, uint64_t bytes, void *executor, vo
 {
     Executor *e = executor;
     (void)stream;
-    if (fake_delay_us) usleep((unsigned)fake_delay_us);
+    if (fake_delay_us)
+        usleep((unsigned)fake_delay_us);
     fake_workspace_aligned &= (uintptr_t)workspace % 512 == 0 && bytes == e->workspace;
-    if (workspace) memset(workspace, 0x5a, bytes);
+    if (workspace)
+        memset(workspace, 0x5a, bytes);
     ++fake_launches;
     strcpy(message, "twin fault: fake fault of phase 2");
     int status = fake_phase2_status;

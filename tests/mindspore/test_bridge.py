@@ -103,7 +103,7 @@ def test_calls_from_several_threads_take_turns(fake, tools):
     inputs = [tools.bf16(np.full((8, 8), i)) for i in range(64)]
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(fake.double, inputs))
-    assert all(np.array_equal(tools.f32(y), 2 * tools.f32(x)) for x, y in zip(inputs, results))
+    assert all(np.array_equal(tools.f32(y), 2 * tools.f32(x)) for x, y in zip(inputs, results, strict=True))
 
 
 def test_unknown_operator_and_bad_counts_are_refused(bridge, fake, tools):

@@ -33,7 +33,12 @@ def small_opp(tmp_path, monkeypatch, fake_library):
 def stage(tools, tokens=65):
     """Arguments of finalize for one head."""
     rng = np.random.default_rng(3)
-    shapes = ((1, 1, tokens, 128), (1, 1, tokens, 64), (1, 1, tokens, 128), (1, -(-tokens // 64), 1, 128, 128))
+    shapes = (
+        (1, 1, tokens, 128),
+        (1, 1, tokens, 64),
+        (1, 1, tokens, 128),
+        (1, -(-tokens // 64), 1, 128, 128),
+    )
     return [tools.bf16(rng.integers(-4, 4, shape)) for shape in shapes]
 
 

@@ -12,7 +12,7 @@ from .require import require_mindspore
 
 require_mindspore()  # before the imports that need it, so that its message comes first
 
-from .kda import (
+from .kda import (  # noqa: E402
     npu_chunk_kda,
     npu_chunk_kda_fwd_finalize,
     npu_chunk_kda_fwd_h,

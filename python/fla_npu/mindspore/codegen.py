@@ -48,7 +48,8 @@ def _function(op: OpSpec) -> str:
     letters = kinds(op)
     types = ", ".join(_C_TYPES[kind][0].rstrip() for kind in letters)
     arguments = ",\n        ".join(
-        f"s[{i}].{_C_TYPES[kind][1]} /* {p.name} */" for i, (kind, p) in enumerate(zip(letters, op.params))
+        f"s[{i}].{_C_TYPES[kind][1]} /* {p.name} */"
+        for i, (kind, p) in enumerate(zip(letters, op.params, strict=True))
     )
     return (
         f"int Call_{op.name}(void *function, const Slot *s, uint64_t *workspace, void **executor)\n{{\n"
@@ -62,9 +63,7 @@ def call_table(ops: list[OpSpec] | None = None) -> str:
     """C++ source of calls.cc for `ops` (all installed contracts when left out)."""
     ops = [spec(name) for name in names()] if ops is None else ops
     functions = "\n".join(_function(op) for op in ops)
-    rows = "\n".join(
-        f'    {{"{op.name}", "{op.aclnn}", "{kinds(op)}", &Call_{op.name}}},' for op in ops
-    )
+    rows = "\n".join(f'    {{"{op.name}", "{op.aclnn}", "{kinds(op)}", &Call_{op.name}}},' for op in ops)
     return (
         f"{_HEAD}\n{functions}\n}}  // namespace\n\n"
         f"const OpSignature kOps[] = {{\n{rows}\n}};\n"

@@ -6,15 +6,17 @@
 #include <stdexcept>
 #include <utility>
 
-namespace fla_bridge {
-namespace {
+namespace fla_bridge
+{
+namespace
+{
 
 constexpr int kFormatNd = 2;  // ACL_FORMAT_ND
 
 // The prototypes of acl/acl.h and aclnn/acl_meta.h, with the handles as plain pointers.
-using CreateTensor = void *(*)(const int64_t *dims, uint64_t rank, int dtype, const int64_t *strides,
-                               int64_t offset, int format, const int64_t *storageDims,
-                               uint64_t storageRank, void *data);
+using CreateTensor = void *(*)(const int64_t *dims, uint64_t rank, int dtype,
+                               const int64_t *strides, int64_t offset, int format,
+                               const int64_t *storageDims, uint64_t storageRank, void *data);
 using CreateIntArray = void *(*)(const int64_t *values, uint64_t count);
 using Destroy = int (*)(const void *object);
 using RecentErrMsg = const char *(*)();
@@ -68,6 +70,7 @@ AclCall::~AclCall()
     }
 }
 
+/// A dense tensor: row-major strides, storage shape = view shape. Callers hand in contiguous data.
 void *AclCall::MakeTensor(const TensorView &view)
 {
     std::vector<int64_t> strides(view.dims.size(), 1);
@@ -78,7 +81,8 @@ void *AclCall::MakeTensor(const TensorView &view)
         view.dims.data(), view.dims.size(), view.dtype, strides.data(), 0, kFormatNd,
         view.dims.data(), view.dims.size(), view.data);
     if (tensor == nullptr) {
-        throw std::runtime_error(std::string(target_.op->name) + ": aclCreateTensor gave no tensor");
+        throw std::runtime_error(std::string(target_.op->name) +
+                                 ": aclCreateTensor gave no tensor");
     }
     tensors_.push_back(tensor);
     return tensor;
@@ -88,12 +92,14 @@ void *AclCall::MakeIntArray(const std::vector<int64_t> &ints)
 {
     void *array = As<CreateIntArray>(target_.acl.createIntArray)(ints.data(), ints.size());
     if (array == nullptr) {
-        throw std::runtime_error(std::string(target_.op->name) + ": aclCreateIntArray gave no array");
+        throw std::runtime_error(std::string(target_.op->name) +
+                                 ": aclCreateIntArray gave no array");
     }
     arrays_.push_back(array);
     return array;
 }
 
+/// ACL keeps its message per thread, so this runs on the thread of the call that failed.
 void AclCall::Fail(const char *suffix, int status) const
 {
     const char *text = As<RecentErrMsg>(target_.acl.recentErrMsg)();
@@ -128,8 +134,12 @@ void AclCall::Execute(void *workspace, void *stream)
     }
 }
 
-void Scratch::Free::operator()(void *block) const { std::free(block); }
+void Scratch::Free::operator()(void *block) const
+{
+    std::free(block);
+}
 
+/// The block only grows here; what is above kKept goes back right after the call.
 void Scratch::Run(AclCall *call, uint64_t bytes)
 {
     std::lock_guard<std::mutex> hold(lock_);

@@ -12,7 +12,8 @@
 #include <variant>
 #include <vector>
 
-namespace fla_bridge {
+namespace fla_bridge
+{
 
 /// One C argument of phase 1. Which member counts follows from the kind letter of its parameter.
 union Slot {
@@ -102,8 +103,9 @@ class AclCall
     void *executor_ = nullptr;
 };
 
-/// Kernel scratch on the host: one block, grown on demand, lent to one call at a time. A block above
-/// kKept goes back to the system after the call, so that one big call does not pin memory for ever.
+/// Kernel scratch on the host: one block, grown on demand, lent to one call at a time. A block
+/// above kKept goes back to the system after the call, so that one big call does not pin memory for
+/// ever.
 class Scratch
 {
   public:

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// MindSpore side of the bridge: tensors in, an ordered launch, tensors out. It knows no operator; the
-// generated table (calls.cc) and the values that Python hands in say what is called.
+// MindSpore side of the bridge: tensors in, an ordered launch, tensors out. It knows no operator;
+// the generated table (calls.cc) and the values that Python hands in say what is called.
 //
-// Two things here are not what a stock PyboostRunner does, and both decide whether numbers are right:
+// Two things here are not what a stock PyboostRunner does, and both decide whether numbers are
+// right:
 //  * inputs are made contiguous by us, the runner does not do it;
-//  * on CPU the kernel runs inside the device stage. A stock runner defers it by one more stage, where
+//  * on CPU the kernel runs inside the device stage. A stock runner defers it by one more stage,
+//  where
 //    nothing orders it against the built-in operators that follow.
 #include "acl_call.h"
 
@@ -14,8 +16,10 @@
 
 #include "custom_op_api.h"
 
-namespace fla_bridge {
-namespace {
+namespace fla_bridge
+{
+namespace
+{
 
 using mindspore::TypeId;
 
@@ -42,7 +46,8 @@ const DType &FindDType(Match match, const std::string &what)
     throw std::runtime_error("fla_npu bridge: no ACL dtype for " + what);
 }
 
-/// Everything about one call but the tensors themselves. Built on the caller's thread, read on others.
+/// Everything about one call but the tensors themselves. Built on the caller's thread, read on
+/// others.
 struct Plan {
     const Target *target;
     std::vector<Value> values;               // in contract order
@@ -92,7 +97,8 @@ class Runner : public ms::pynative::PyboostRunner
     }
 
   protected:
-    /// A stream orders device work. On CPU there is none: run now, in the stage of the built-in kernels.
+    /// A stream orders device work. On CPU there is none: run now, in the stage of the built-in
+    /// kernels.
     void _DispatchLaunchTask() override
     {
         if (plan_->target->onDevice) {
@@ -169,7 +175,8 @@ py::object CallAny(const PlanPtr &plan, const std::vector<ms::Tensor> &inputs,
     static constexpr Function kByCount[] = {&CallCount<Index + 1>...};
     size_t count = plan->outputs.size();
     if (count == 0 || count > sizeof...(Index)) {
-        throw std::runtime_error("fla_npu bridge: cannot return " + std::to_string(count) + " tensors");
+        throw std::runtime_error("fla_npu bridge: cannot return " + std::to_string(count) +
+                                 " tensors");
     }
     return kByCount[count - 1](plan, inputs);
 }
@@ -197,7 +204,8 @@ Value ReadValue(char kind, const py::handle &item, Plan *plan, std::vector<ms::T
     }
     // A tensor, or a tensor with the dimensions it is to be presented with: (tensor, dims).
     bool reshaped = py::isinstance<py::tuple>(item);
-    py::object tensor = reshaped ? py::object(item[py::int_(0)]) : py::reinterpret_borrow<py::object>(item);
+    py::object tensor =
+        reshaped ? py::object(item[py::int_(0)]) : py::reinterpret_borrow<py::object>(item);
     inputs->push_back(tensor.cast<ms::Tensor>());
     plan->dims.push_back(reshaped ? item[py::int_(1)].cast<std::vector<int64_t>>()
                                   : std::vector<int64_t>{});
@@ -217,7 +225,8 @@ size_t Bind(const std::string &name, uintptr_t phase1, uintptr_t phase2,
         target->op = &kOps[i];
         target->phase1 = at(phase1);
         target->phase2 = at(phase2);
-        target->acl = {at(acl[0]), at(acl[1]), at(acl[2]), at(acl[3]), at(acl[4]), at(acl[5]), at(acl[6])};
+        target->acl = {at(acl[0]), at(acl[1]), at(acl[2]), at(acl[3]),
+                       at(acl[4]), at(acl[5]), at(acl[6])};
         target->onDevice = onDevice;
         Targets().push_back(std::move(target));
         return Targets().size() - 1;
