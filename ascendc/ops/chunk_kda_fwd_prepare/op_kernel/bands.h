@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * bands - operands of the products, and the outputs that need no product
+ *
+ *   columns  for band i: k E(C_ij + S) of every earlier band j, and k / E(P) of band i itself where
+ *            the gate is bounded
+ *   rows     q E(P) and -beta k E(P): the products come out as q k^T o E and as -L
+ *   rhs      [beta k E(G) | beta v], the right operand of wy; E(G) = E(P) E(Ga)
+ *   out      kg = k E(S) E(last),  qg = q E(G),  qg_scaled = bf16(scale qg) from the rounded qg
+ *
+ * Shapes  half a chunk, fp32 [32, 128], at a time; columns of one band, [16, 128]
+ * UB      the suffix tile turns into k E(S); work tiles A and B
+ * Flags   in: kInValues (v, half a chunk), free: kInGate after the keys; out: staging
+ */
+#ifndef CHUNK_KDA_FWD_PREPARE_BANDS_H
+#define CHUNK_KDA_FWD_PREPARE_BANDS_H
+
+#include "vector_core.h"
+
+namespace fla
+{
+
+class BandStage
+{
+  public:
+    /// Everything that k enters.
+    __aicore__ inline void Keys(VectorCore &c)
+    {
+        for (uint32_t half = 0; half < kHalves; ++half) {
+            AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(kOutWork + half);  // gk has left
+        }
+        const Float &k = c.work[0];
+        for (uint32_t half = 0; half < kHalves; ++half) {
+            const uint32_t at = half * kHalfElems;
+            Widen(k, c.k[at], kHalfElems);
+            VectorFence();
+            AscendC::Mul(c.suffix[at], c.suffix[at], k, kHalfElems);
+            if (c.args.t.gate == kGateBounded) {
+                DiagonalColumns(c, half);
+            }
+            VectorFence();
+            for (uint32_t i = 0; i < kBands / kHalves; ++i) {
+                Columns(c, half * (kBands / kHalves) + i);
+            }
+            KeyRows(c, half);
+        }
+    }
+
+    /// Everything that q enters.
+    __aicore__ inline void Queries(VectorCore &c)
+    {
+        const Float &q = c.work[0];
+        const Float &rounded = c.work[1];
+        for (uint32_t half = 0; half < kHalves; ++half) {
+            const uint32_t at = half * kHalfElems;
+            Widen(q, c.q[at], kHalfElems);
+            VectorFence();
+            AscendC::Mul(q, q, c.prefix[at], kHalfElems);
+            VectorFence();
+            c.StoreSlot(PrepareSlot::rowQ + at * sizeof(bfloat16_t), q, kHalfElems);
+            VectorFence();
+            FromStart(c, q, half, Chain::start);
+            VectorFence();
+            const Half qg = c.Stage(q, kHalfElems);
+            const uint32_t valid = RowsIn(c.task.at.rows, half * kHalfRows, kHalfRows);
+            if (c.args.t.outputs == kOutputsSave && valid > 0) {
+                const uint64_t row = c.task.valueOut + half * kHalfRows;
+                AscendC::DataCopy(c.Gm<bfloat16_t>(c.args.qg)[row * kDim], qg, valid * kDim);
+            }
+            c.Leave();
+            VectorFence();
+            Widen(rounded, qg, kHalfElems);
+            VectorFence();
+            AscendC::Muls(rounded, rounded, c.args.t.scale, kHalfElems);
+            VectorFence();
+            c.StoreRows(c.args.qgScaled, rounded, half * kHalfRows, kHalfRows);
+        }
+    }
+
+    /// beta v of one half of the chunk.
+    __aicore__ inline void Values(VectorCore &c, uint32_t half)
+    {
+        const Float &v = c.work[0];
+        AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kInValues);
+        const uint32_t valid = RowsIn(c.task.at.rows, half * kHalfRows, kHalfRows);
+        if (valid > 0) {
+            Widen(v, c.v, valid * kDim);
+        }
+        if (valid < kHalfRows) {
+            AscendC::Duplicate(v[valid * kDim], 0.0f, (kHalfRows - valid) * kDim);
+        }
+        VectorFence();
+        MulColumn(v, v, c.beta[half * kHalfRows * kBlockF32], kHalfRows);
+        VectorFence();
+        c.StoreSlot(PrepareSlot::rhsU + half * kHalfElems * sizeof(bfloat16_t), v, kHalfElems);
+        VectorFence();
+    }
+
+  private:
+    /// k / E(P): the columns of a band's own rows, anchored like them at the first row.
+    __aicore__ static inline void DiagonalColumns(VectorCore &c, uint32_t half)
+    {
+        const Float &column = c.work[1];
+        AscendC::Div(column, c.work[0], c.prefix[half * kHalfElems], kHalfElems);
+        VectorFence();
+        const Half tile = c.Stage(column, kHalfElems);
+        for (uint32_t i = 0; i < kBands / kHalves; ++i) {
+            const uint32_t band = half * (kBands / kHalves) + i;
+            AscendC::DataCopy(ColumnBlock(c, band, band), tile[i * kBandElems], kBandElems);
+        }
+        c.Leave();
+    }
+
+    /// Columns of band `from` for every later band, then kg.
+    __aicore__ static inline void Columns(VectorCore &c, uint32_t from)
+    {
+        const Float keys = c.suffix[from * kBandElems];
+        for (uint32_t to = from + 1; to <= kBands; ++to) {
+            const Float column = c.work[1][to % 2 * kBandElems];
+            if (from + 1 == kBands) {  // the last row is the anchor already
+                c.StoreRows(c.args.kg, keys, from * kBand, kBand);
+                return;
+            }
+            MulRow(column, keys, c.chain[Chain::Join(from, to) * kDim], kBand);
+            VectorFence();
+            if (to == kBands) {
+                c.StoreRows(c.args.kg, column, from * kBand, kBand);
+            } else {
+                const Half tile = c.Stage(column, kBandElems);
+                AscendC::DataCopy(ColumnBlock(c, to, from), tile, kBandElems);
+                c.Leave();
+            }
+        }
+    }
+
+    /// -beta k E(P) and beta k E(G).
+    __aicore__ static inline void KeyRows(VectorCore &c, uint32_t half)
+    {
+        const Float &k = c.work[0];
+        const uint32_t at = half * kHalfElems;
+        MulColumn(k, k, c.BetaNeg(c.round)[half * kHalfRows * kBlockF32], kHalfRows);
+        VectorFence();
+        AscendC::Mul(k, k, c.prefix[at], kHalfElems);
+        VectorFence();
+        c.StoreSlot(PrepareSlot::rowK + at * sizeof(bfloat16_t), k, kHalfElems);
+        VectorFence();
+        FromStart(c, k, half, Chain::negStart);
+        VectorFence();
+        c.StoreSlot(PrepareSlot::rhsW + at * sizeof(bfloat16_t), k, kHalfElems);
+        VectorFence();
+    }
+
+    /// E(P) -> E(G), or -E(G): one chain row per band.
+    __aicore__ static inline void FromStart(VectorCore &c, const Float &x, uint32_t half,
+                                            uint32_t chainRow)
+    {
+        for (uint32_t i = 0; i < kBands / kHalves; ++i) {
+            const uint32_t band = half * (kBands / kHalves) + i;
+            const Float rows = x[i * kBandElems];
+            MulRow(rows, rows, c.chain[(chainRow + band) * kDim], kBand);
+        }
+    }
+
+    __aicore__ static inline AscendC::GlobalTensor<bfloat16_t> ColumnBlock(const VectorCore &c,
+                                                                           uint32_t band,
+                                                                           uint32_t from)
+    {
+        return c.Slot<bfloat16_t>(PrepareSlot::columns +
+                                  ColumnRow(band, from) * kDim * sizeof(bfloat16_t));
+    }
+};
+
+}  // namespace fla
+#endif  // CHUNK_KDA_FWD_PREPARE_BANDS_H

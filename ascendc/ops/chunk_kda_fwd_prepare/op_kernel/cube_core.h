@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the cube stages of prepare share: the memory plan of the cube core, turns of L0 and L0C, and
+// words for fractals in bf16 and fp32. Maths and flags between cores: prepare.h.
+//
+// A turn is one product: take L0 (its half was read by the product before the last), load, multiply,
+// give L0 back; L0C likewise towards Fixpipe.
+#ifndef CHUNK_KDA_FWD_PREPARE_CUBE_CORE_H
+#define CHUNK_KDA_FWD_PREPARE_CUBE_CORE_H
+
+#include "cube_tile.h"
+#include "prepare.h"
+
+namespace fla
+{
+
+using Wide = AscendC::LocalTensor<float>;
+using Narrow16 = AscendC::LocalTensor<bfloat16_t>;
+
+// A fractal is 512 bytes in every store: 16 rows of 32 bytes.
+constexpr uint32_t kFractalF32 = kFractalElems / 2;
+constexpr uint32_t kFractalBytes = kFractalElems * sizeof(bfloat16_t);
+
+/// Byte offsets in L1: one block per vector core served, then what both share.
+struct PrepareL1 {
+    static constexpr uint32_t rows = 0;  // q rows, k rows: bf16 [64, 128] each
+    static constexpr uint32_t columns = rows + 2 * PrepareSlot::tile;  // per band, as in the slot
+    static constexpr uint32_t rhs = columns + 10 * kBandElems * sizeof(bfloat16_t);  // [64, 256]
+    static constexpr uint32_t inverse = rhs + 2 * PrepareSlot::tile;  // four blocks, fp32 [16, 16]
+    static constexpr uint32_t below = inverse + 4 * kBlockElems * sizeof(float);  // -L, bands 1..3
+    static constexpr uint32_t trip1 = below + 6 * kBlockElems * sizeof(float);    // T of two pairs
+    static constexpr uint32_t merged = trip1 + 2 * kBlockElems * sizeof(float);   // X of two pairs
+    static constexpr uint32_t trip2 = merged + 2 * kBlockElems * sizeof(float);   // T of 32 x 32
+    static constexpr uint32_t akk = trip2 + 4 * kBlockElems * sizeof(float);      // bf16 [64, 64]
+    static constexpr uint32_t lane = akk + kScoreElems * sizeof(bfloat16_t);
+    static constexpr uint32_t unit = kVectorCores * lane;  // fp32 [16, 16]
+    static constexpr uint32_t levels = unit + kBlockElems * sizeof(float);  // two level tiles in turn
+    static constexpr uint32_t end = levels + 2 * PrepareSlot::levelTile;
+};
+static_assert(PrepareL1::end <= kL1Bytes, "prepare: the L1 plan is too big");
+
+/// L0A and L0B are used in halves; L0C: two product tiles in turn, then Akk of each vector core.
+struct PrepareL0 {
+    static constexpr uint32_t half = kL0aBytes / 2;
+    static constexpr uint32_t product = kBand * 2 * kDim * sizeof(float);
+    static constexpr uint32_t akk = 2 * product;
+    static constexpr uint32_t akkLane = kScoreElems * sizeof(float);
+    static constexpr uint32_t end = akk + kVectorCores * akkLane;
+};
+static_assert(PrepareL0::end <= kL0cBytes, "prepare: the L0C plan is too big");
+static_assert(2 * kDim * kChunk * sizeof(bfloat16_t) <= PrepareL0::half, "prepare: rhs is too big");
+
+/// Event ids. L1 (MTE2_MTE1, MTE1_MTE2): scores and finish per lane, levels in turn. M_FIX: L0C turns,
+/// then Akk per lane. M_MTE1 ids 0..2 belong to the framework.
+constexpr int32_t kL1Scores = 0;
+constexpr int32_t kL1Finish = 2;
+constexpr int32_t kL1Level = 4;
+constexpr int32_t kL0Free = 3;
+constexpr int32_t kAkkDone = 2;
+
+struct CubeCore {
+    PrepareArgs args;
+    PrepareRounds rounds;
+    uint32_t group = 0;
+    AscendC::TBuf<AscendC::TPosition::A1> l1;
+    AscendC::TBuf<AscendC::TPosition::A2> l0a;
+    AscendC::TBuf<AscendC::TPosition::B2> l0b;
+    AscendC::TBuf<AscendC::TPosition::CO1> l0c;
+    int32_t turn = 0;   // half of L0
+    int32_t tile = 0;   // product tile of L0C
+
+    __aicore__ inline void Open(AscendC::TPipe &pipe, const PrepareArgs &from)
+    {
+        args = from;
+        group = AscendC::GetBlockIdx();
+        rounds.Init(args, group);
+        pipe.InitBuffer(l1, PrepareL1::end);
+        pipe.InitBuffer(l0a, kL0aBytes);
+        pipe.InitBuffer(l0b, kL0bBytes);
+        pipe.InitBuffer(l0c, PrepareL0::end);
+        for (int32_t i = 0; i < 2; ++i) {
+            AscendC::SetFlag<AscendC::HardEvent::M_MTE1>(kL0Free + i);
+            AscendC::SetFlag<AscendC::HardEvent::FIX_M>(i);
+        }
+    }
+
+    __aicore__ inline void Close()
+    {
+        for (int32_t i = 0; i < 2; ++i) {
+            AscendC::WaitFlag<AscendC::HardEvent::M_MTE1>(kL0Free + i);
+            AscendC::WaitFlag<AscendC::HardEvent::FIX_M>(i);
+        }
+    }
+
+    /// The next half of L0A and L0B; loads may follow.
+    __aicore__ inline void TakeL0() const
+    {
+        AscendC::WaitFlag<AscendC::HardEvent::M_MTE1>(kL0Free + turn);
+    }
+
+    /// All loads of this turn are issued; products may follow.
+    __aicore__ inline void L0Loaded() const
+    {
+        AscendC::SetFlag<AscendC::HardEvent::MTE1_M>(turn);
+        AscendC::WaitFlag<AscendC::HardEvent::MTE1_M>(turn);
+    }
+
+    __aicore__ inline void LeaveL0()
+    {
+        AscendC::SetFlag<AscendC::HardEvent::M_MTE1>(kL0Free + turn);
+        turn ^= 1;
+    }
+
+    /// The next product tile of L0C.
+    __aicore__ inline Wide TakeTile()
+    {
+        AscendC::WaitFlag<AscendC::HardEvent::FIX_M>(tile);
+        return View<float>(l0c, tile * PrepareL0::product, PrepareL0::product / sizeof(float));
+    }
+
+    __aicore__ inline void TileReady() const
+    {
+        AscendC::SetFlag<AscendC::HardEvent::M_FIX>(tile);
+        AscendC::WaitFlag<AscendC::HardEvent::M_FIX>(tile);
+    }
+
+    __aicore__ inline void LeaveTile()
+    {
+        AscendC::SetFlag<AscendC::HardEvent::FIX_M>(tile);
+        tile ^= 1;
+    }
+
+    /// Fractal `index` of this turn's half.
+    template <typename T>
+    __aicore__ inline AscendC::LocalTensor<T> A(uint32_t index)
+    {
+        const uint32_t at = index * kFractalBytes;
+        return View<T>(l0a, turn * PrepareL0::half + at, (PrepareL0::half - at) / sizeof(T));
+    }
+    template <typename T>
+    __aicore__ inline AscendC::LocalTensor<T> B(uint32_t index)
+    {
+        const uint32_t at = index * kFractalBytes;
+        return View<T>(l0b, turn * PrepareL0::half + at, (PrepareL0::half - at) / sizeof(T));
+    }
+
+    template <typename T>
+    __aicore__ inline AscendC::LocalTensor<T> L1(uint32_t bytes, uint32_t count)
+    {
+        return View<T>(l1, bytes, count);
+    }
+    template <typename T>
+    __aicore__ inline AscendC::LocalTensor<T> L1(uint32_t lane, uint32_t bytes, uint32_t count)
+    {
+        return View<T>(l1, lane * PrepareL1::lane + bytes, count);
+    }
+
+    /// Akk of a lane in L0C, fp32 Nz [64, 64]; block (row, column) of 16 x 16 is contiguous.
+    __aicore__ inline Wide Akk(uint32_t lane)
+    {
+        return View<float>(l0c, PrepareL0::akk + lane * PrepareL0::akkLane, kScoreElems);
+    }
+    __aicore__ inline Wide AkkBlock(uint32_t lane, uint32_t row, uint32_t column)
+    {
+        return Akk(lane)[(column * kBands + row) * kBlockElems];
+    }
+
+    template <typename T>
+    __aicore__ inline AscendC::GlobalTensor<T> Gm(GM_ADDR base) const
+    {
+        AscendC::GlobalTensor<T> gm;
+        gm.SetGlobalBuffer(reinterpret_cast<__gm__ T *>(base));
+        return gm;
+    }
+
+    /// Workspace of vector core `lane` at a byte offset of its slot of `round`.
+    template <typename T>
+    __aicore__ inline AscendC::GlobalTensor<T> Slot(uint32_t lane, uint32_t round,
+                                                    uint32_t byteOffset) const
+    {
+        return Gm<T>(args.workspace + SlotAt(args.t, group * kVectorCores + lane, round) + byteOffset);
+    }
+};
+
+/// `repeat` fractals from `start` on, `step` apart, to dst fractals `dstStep` apart. MTE1.
+template <typename T>
+__aicore__ inline void LoadFractals(const AscendC::LocalTensor<T> &l0,
+                                    const AscendC::LocalTensor<T> &l1, uint32_t start,
+                                    uint32_t repeat, uint32_t step, uint32_t dstStep = 1,
+                                    bool transpose = false)
+{
+    AscendC::LoadData2DParams params;
+    params.startIndex = start;
+    params.repeatTimes = repeat;
+    params.srcStride = step;
+    params.dstGap = dstStep - 1;
+    params.ifTranspose = transpose;
+    AscendC::LoadData(l0, l1, params);
+}
+
+/// Transposed 16 x 16 squares of fp32, each two neighbouring fractals, `step` squares apart, to dst
+/// squares `dstStep` fractals apart. MTE1.
+__aicore__ inline void LoadSquares(const Wide &l0, const Wide &l1, uint32_t start, uint32_t repeat,
+                                   uint32_t step, uint32_t dstStep)
+{
+    AscendC::LoadData2dTransposeParams params;
+    params.startIndex = start;
+    params.repeatTimes = repeat;
+    params.srcStride = step;
+    params.dstGap = dstStep - 1;
+    params.dstFracGap = 0;
+    AscendC::LoadDataWithTranspose(l0, l1, params);
+}
+
+/// `count` matrices [rows, cols] -> Nz, `rows` a multiple of 16. MTE2.
+template <typename T>
+__aicore__ inline void LoadMatrices(const AscendC::LocalTensor<T> &l1,
+                                    const AscendC::GlobalTensor<T> &gm, uint32_t count,
+                                    uint32_t rows, uint32_t cols, uint32_t rowStep,
+                                    uint32_t srcStep, uint32_t dstStep)
+{
+    AscendC::Nd2NzParams params;
+    params.ndNum = count;
+    params.nValue = rows;
+    params.dValue = cols;
+    params.srcNdMatrixStride = srcStep;
+    params.srcDValue = rowStep;
+    params.dstNzC0Stride = rows;
+    params.dstNzNStride = 1;
+    params.dstNzMatrixStride = dstStep;
+    AscendC::DataCopy(l1, gm, params);
+}
+
+/// C = A @ B. M.
+template <typename T>
+__aicore__ inline void Product(const Wide &c, const AscendC::LocalTensor<T> &a,
+                               const AscendC::LocalTensor<T> &b, uint32_t m, uint32_t n, uint32_t k)
+{
+    AscendC::MmadParams params;
+    params.m = m;
+    params.n = n;
+    params.k = k;
+    params.cmatrixInitVal = true;
+    AscendC::Mmad(c, a, b, params);
+}
+
+}  // namespace fla
+#endif  // CHUNK_KDA_FWD_PREPARE_CUBE_CORE_H

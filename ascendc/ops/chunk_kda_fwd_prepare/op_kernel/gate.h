@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gate - steps of the decay and their sums
+ *
+ *   gamma = g | -exp(a_log) softplus(x) | lower_bound sigmoid(exp(a_log) x)       x = g + dt_bias
+ *   softplus(x) = max(x, 0) + ln(1 + e), e = exp(-|x|); ln(1 + e) = e ln(u) / (u - 1) with u = 1 + e
+ *   rounded, which keeps every digit of a small e (the quotient is 1 where u = 1)
+ *
+ *   scan   P, S of prepare.h by doubling: blocks of s rows hold their inclusive prefix sums in P and
+ *          exclusive suffix sums in S; a block of 2s rows adds the total of the one half to the other.
+ *          The first row of a band is taken out before: it belongs to the chain.
+ *   chain  13 rows that join bands; gk = G = P + Ga, times 1 / ln 2 with use_exp2. Exponents stay in
+ *          natural units, so gk of either base comes with the same factors.
+ *
+ * Shapes  gamma, P, S fp32 [64, 128] in the prefix and suffix tiles; chain fp32 [17, 128]
+ * UB      g arrives in the suffix tile (bf16 in its first half) and is free after the first pass
+ * Flags   in: kInGate (g); out: kOutWork (gk, half a chunk per work tile)
+ */
+#ifndef CHUNK_KDA_FWD_PREPARE_GATE_H
+#define CHUNK_KDA_FWD_PREPARE_GATE_H
+
+#include "levels.h"
+#include "vector_core.h"
+
+namespace fla
+{
+
+class GateStage
+{
+  public:
+    /// Prefix and suffix tiles hold P and S afterwards; writes the operands of the levels on the way.
+    __aicore__ inline void Sums(VectorCore &c)
+    {
+        AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kInGate);
+        Steps(c);
+        VectorFence();
+        const uint32_t rows = c.task.at.rows;
+        if (rows < kChunk) {
+            AscendC::Duplicate(c.prefix[rows * kDim], 0.0f, (kChunk - rows) * kDim);
+            VectorFence();
+        }
+        TakeFirstRows(c);
+        for (uint32_t size = 1; size < kBand; size *= 2) {
+            if (c.args.t.gate != kGateBounded) {
+                LevelStage().Run(c, size);
+            }
+            WidenSuffix(c, size);
+            VectorFence();
+            WidenPrefix(c, size);
+            VectorFence();
+        }
+    }
+
+    /// Chain, gk, and all factors: prefix, suffix and chain hold E(P), E(S), E(chain) afterwards.
+    __aicore__ inline void Factors(VectorCore &c)
+    {
+        JoinBands(c);
+        for (uint32_t half = 0; half < kHalves; ++half) {
+            StoreGk(c, half);
+        }
+        AscendC::Exp(c.prefix, c.prefix, kChunkElems);
+        AscendC::Exp(c.suffix, c.suffix, kChunkElems);
+        AscendC::Exp(c.chain, c.chain, Chain::negStart * kDim);
+        VectorFence();
+        AscendC::Muls(c.chain[Chain::negStart * kDim], c.chain, -1.0f, kBands * kDim);
+        VectorFence();
+    }
+
+  private:
+    static constexpr float kInvLn2 = 1.44269504088896340736f;
+    // exp(a_log) stays finite, so that an x of exactly 0 gives 0 and not 0 * inf.
+    static constexpr float kHighestRate = 3.0e38f;
+    // Below half an ulp of 1: replaces numerator and denominator where u = 1.
+    static constexpr float kTiny = 1.0e-9f;
+
+    /// gamma of the valid rows into the prefix tile.
+    __aicore__ static inline void Steps(VectorCore &c)
+    {
+        const ChunkKdaFwdPrepareTilingData &t = c.args.t;
+        const uint32_t rows = c.task.at.rows;
+        const uint32_t count = rows * kDim;
+        if (t.gate == kGateNone) {
+            if (t.gateIsBf16) {
+                Widen(c.prefix, c.suffix.ReinterpretCast<bfloat16_t>(), count);
+            } else {
+                AscendC::DataCopy(c.prefix, c.suffix, count);
+            }
+            return;
+        }
+        Rate(c);
+        Float x = c.suffix;
+        if (t.gateIsBf16) {
+            Widen(c.prefix, c.suffix.ReinterpretCast<bfloat16_t>(), count);
+            x = c.prefix;
+        }
+        VectorFence();
+        if (t.hasBias) {
+            AddRow(c.prefix, x, c.bias, rows);
+            x = c.prefix;
+            VectorFence();
+        }
+        if (t.gate == kGateBounded) {
+            Bounded(c, x, count);
+            return;
+        }
+        const bool inPrefix = t.gateIsBf16 || t.hasBias;
+        for (uint32_t half = 0; half < kHalves; ++half) {
+            const uint32_t part = RowsIn(rows, half * kHalfRows, kHalfRows) * kDim;
+            if (part > 0) {
+                const uint32_t at = half * kHalfElems;
+                Softplus(c, c.prefix[at], x[at], inPrefix ? c.suffix[at] : c.prefix[at], part);
+            }
+        }
+    }
+
+    /// -exp(a_log) in 64 lanes.
+    __aicore__ static inline void Rate(VectorCore &c)
+    {
+        const float aLog = c.Gm<float>(c.args.aLog).GetValue(c.task.at.head);
+        AscendC::Duplicate(c.rate, aLog, kLanesF32);
+        VectorFence();
+        AscendC::Exp(c.rate, c.rate, kLanesF32);
+        VectorFence();
+        AscendC::Mins(c.rate, c.rate, kHighestRate, kLanesF32);
+        VectorFence();
+        AscendC::Muls(c.rate, c.rate, -1.0f, kLanesF32);
+    }
+
+    __aicore__ static inline void Bounded(VectorCore &c, const Float &x, uint32_t count)
+    {
+        const uint32_t repeats = count / kLanesF32;
+        AscendC::Mul(c.prefix, x, c.rate, kLanesF32, repeats,
+                     {1, 1, 1, kLaneBlocks, kLaneBlocks, 0});
+        VectorFence();
+        AscendC::Exp(c.prefix, c.prefix, count);
+        VectorFence();
+        AscendC::Adds(c.prefix, c.prefix, 1.0f, count);
+        VectorFence();
+        AscendC::Div(c.prefix, c.bound, c.prefix, kLanesF32, repeats,
+                     {1, 1, 1, kLaneBlocks, 0, kLaneBlocks});
+    }
+
+    /// gamma = rate * softplus(x) for up to half a chunk. `spare` may be where gamma goes.
+    __aicore__ static inline void Softplus(VectorCore &c, const Float &gamma, const Float &x,
+                                           const Float &spare, uint32_t count)
+    {
+        const Float &low = c.work[0];
+        const Float &log = c.work[1];
+        AscendC::Abs(spare, x, count);
+        VectorFence();
+        AscendC::Muls(spare, spare, -1.0f, count);
+        VectorFence();
+        AscendC::Exp(spare, spare, count);
+        VectorFence();
+        AscendC::Adds(low, spare, 1.0f, count);
+        VectorFence();
+        AscendC::Ln(log, low, count);
+        VectorFence();
+        AscendC::Adds(low, low, -1.0f, count);
+        AscendC::Maxs(log, log, kTiny, count);
+        VectorFence();
+        AscendC::Maxs(low, low, kTiny, count);
+        AscendC::Mul(log, log, spare, count);
+        VectorFence();
+        AscendC::Div(log, log, low, count);
+        AscendC::Maxs(spare, x, 0.0f, count);
+        VectorFence();
+        AscendC::Add(log, log, spare, count);
+        VectorFence();
+        AscendC::Mul(gamma, log, c.rate, kLanesF32, count / kLanesF32,
+                     {1, 1, 1, kLaneBlocks, kLaneBlocks, 0});
+        VectorFence();
+    }
+
+    /// Moves gamma of the first row of each band into the chain and zeroes it in the tile.
+    __aicore__ static inline void TakeFirstRows(VectorCore &c)
+    {
+        for (uint32_t band = 0; band < kBands; ++band) {
+            const uint32_t row = band == 0 ? Chain::start : Chain::Join(band - 1, band);
+            AscendC::DataCopy(c.chain[row * kDim], c.prefix[band * kBandElems], kDim);
+        }
+        VectorFence();
+        for (uint32_t band = 0; band < kBands; ++band) {
+            AscendC::Duplicate(c.prefix[band * kBandElems], 0.0f, kDim);
+        }
+        VectorFence();
+    }
+
+    /// S of the upper rows of every block of 2 * size gets the total of the lower ones.
+    __aicore__ static inline void WidenSuffix(VectorCore &c, uint32_t size)
+    {
+        if (size == 1) {
+            FirstSuffix(c);
+            return;
+        }
+        EachPair(c.suffix, 0, c.prefix, 2 * size - 1, size);
+    }
+
+    /// P of the lower rows of every block of 2 * size gets the total of the upper ones.
+    __aicore__ static inline void WidenPrefix(VectorCore &c, uint32_t size)
+    {
+        EachPair(c.prefix, size, c.prefix, size - 1, size);
+    }
+
+    /// Rows `to` .. to + size - 1 of each block of 2 * size rows += row `from` of the block.
+    __aicore__ static inline void EachPair(const Float &sum, uint32_t to, const Float &total,
+                                           uint32_t from, uint32_t size)
+    {
+        const uint32_t block = 2 * size * kDim;
+        for (uint32_t lane = 0; lane < kDim; lane += kLanesF32) {
+            if (2 * size < kBand) {  // one row of all blocks per instruction
+                const uint8_t step = 2 * size * kRowBlocks;
+                for (uint32_t i = 0; i < size; ++i) {
+                    const Float rows = sum[(to + i) * kDim + lane];
+                    AscendC::Add(rows, rows, total[from * kDim + lane], kLanesF32,
+                                 kChunk / (2 * size), {1, 1, 1, step, step, step});
+                }
+            } else {  // a block is too far from the next for one instruction
+                for (uint32_t at = 0; at < kChunkElems; at += block) {
+                    const Float rows = sum[at + to * kDim + lane];
+                    AscendC::Add(rows, rows, total[at + from * kDim + lane], kLanesF32, size,
+                                 {1, 1, 1, kRowBlocks, kRowBlocks, 0});
+                }
+            }
+        }
+    }
+
+    /// S of blocks of 2: gamma of the odd row for the even row, 0 for the odd row.
+    __aicore__ static inline void FirstSuffix(VectorCore &c)
+    {
+        constexpr uint8_t step = 2 * kRowBlocks;
+        for (uint32_t lane = 0; lane < kDim; lane += kLanesF32) {
+            AscendC::Adds(c.suffix[lane], c.prefix[kDim + lane], 0.0f, kLanesF32, kChunk / 2,
+                          {1, 1, step, step});
+            AscendC::Duplicate(c.suffix[kDim + lane], 0.0f, kLanesF32, kChunk / 2, 1, step);
+        }
+    }
+
+    __aicore__ static inline Float ChainRow(VectorCore &c, uint32_t row) { return c.chain[row * kDim]; }
+
+    __aicore__ static inline void AddChain(VectorCore &c, uint32_t to, uint32_t a, const Float &b)
+    {
+        AscendC::Add(ChainRow(c, to), ChainRow(c, a), b, kDim);
+    }
+
+    /// P of the last row of a band.
+    __aicore__ static inline Float Total(VectorCore &c, uint32_t band)
+    {
+        return c.prefix[(band * kBand + kBand - 1) * kDim];
+    }
+
+    /// The first rows are in place: Ga_0 and C_10, C_21, C_32. T_i is P of the last row of band i and
+    /// seg_i = T_i + gamma at a_i+1 leads from one band to the next.
+    __aicore__ static inline void JoinBands(VectorCore &c)
+    {
+        constexpr uint32_t c10 = 4, c20 = 5, c30 = 6, last0 = 7, c21 = 8, c31 = 9, last1 = 10, c32 = 11,
+                           last2 = 12;
+        AddChain(c, 1, c10, Total(c, 0));      // seg_0
+        AddChain(c, c20, c21, Total(c, 1));    // seg_1
+        AddChain(c, c31, c32, Total(c, 2));    // seg_2
+        AddChain(c, last2, c32, Total(c, 3));
+        VectorFence();
+        AddChain(c, 1, 0, ChainRow(c, 1));
+        AddChain(c, c30, c10, ChainRow(c, c20));
+        VectorFence();
+        AddChain(c, 2, 1, ChainRow(c, c20));
+        AddChain(c, c30, c30, ChainRow(c, c31));
+        VectorFence();
+        AddChain(c, 3, 2, ChainRow(c, c31));
+        AddChain(c, last0, c30, Total(c, 3));
+        AddChain(c, c20, c10, ChainRow(c, c20));
+        VectorFence();
+        AddChain(c, c31, c21, ChainRow(c, c31));
+        VectorFence();
+        AddChain(c, last1, c31, Total(c, 3));
+        VectorFence();
+    }
+
+    __aicore__ static inline void StoreGk(VectorCore &c, uint32_t half)
+    {
+        const Float &gk = c.work[half];
+        for (uint32_t i = 0; i < kBands / kHalves; ++i) {
+            const uint32_t band = half * (kBands / kHalves) + i;
+            AddRow(gk[i * kBandElems], c.prefix[band * kBandElems],
+                   ChainRow(c, Chain::start + band), kBand);
+        }
+        VectorFence();
+        if (c.args.t.gateIsBase2) {
+            AscendC::Muls(gk, gk, kInvLn2, kHalfElems);
+        }
+        const int32_t id = kOutWork + half;
+        AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(id);
+        AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(id);
+        const uint32_t valid = RowsIn(c.task.at.rows, half * kHalfRows, kHalfRows);
+        if (valid > 0) {
+            const uint64_t row = c.task.valueOut + half * kHalfRows;
+            AscendC::DataCopy(c.Gm<float>(c.args.gk)[row * kDim], gk, valid * kDim);
+        }
+        AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(id);
+    }
+};
+
+}  // namespace fla
+#endif  // CHUNK_KDA_FWD_PREPARE_GATE_H

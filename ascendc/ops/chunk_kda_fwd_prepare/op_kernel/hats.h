@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * hats - rows of q and k scaled to length 1, and beta
+ *
+ *   rstd_i = (sum_d x_id^2 + epsilon)^-1/2      x_hat = bf16(x rstd)      for x = q, k; or x as it is
+ *   beta_eff = beta | sigmoid(beta) | 2 sigmoid(beta)
+ *
+ * Vector  half a chunk at a time: squares, block sums 128 -> 16 -> 2, pair sum, 1 / sqrt (Rsqrt is
+ *         too coarse). x_hat overwrites x in UB. Grouped heads: each value head computes the hats it
+ *         needs; the first of a group stores them.
+ * UB      x bf16 16K each; work tiles 2 x 16K; sums and factors in the prefix tile, unused so far
+ * Flags   in: kInKeys, kInSmall; out: kOutSmall (rstd, beta_eff and the hats themselves)
+ */
+#ifndef CHUNK_KDA_FWD_PREPARE_HATS_H
+#define CHUNK_KDA_FWD_PREPARE_HATS_H
+
+#include "vector_core.h"
+
+namespace fla
+{
+
+class HatStage
+{
+  public:
+    __aicore__ inline void Run(VectorCore &c)
+    {
+        const ChunkKdaFwdPrepareTilingData &t = c.args.t;
+        if (c.hatsLeave) {
+            AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(kOutSmall);
+        }
+        AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kInKeys);
+        ZeroTail(c, c.q);
+        ZeroTail(c, c.k);
+        if (t.l2norm) {
+            VectorFence();
+            Normalise(c, c.q, c.qRstd);
+            Normalise(c, c.k, c.kRstd);
+        }
+        AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kInSmall);
+        StepSize(c);
+        if (c.hatsLeave) {
+            AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(kOutSmall);
+            AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(kOutSmall);
+            Store(c);
+            AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(kOutSmall);
+        }
+    }
+
+  private:
+    __aicore__ static inline void ZeroTail(VectorCore &c, const Half &x)
+    {
+        const uint32_t rows = c.task.at.rows;
+        if (rows < kChunk) {
+            AscendC::Duplicate(x[rows * kDim].ReinterpretCast<int16_t>(), static_cast<int16_t>(0),
+                               (kChunk - rows) * kDim);
+        }
+    }
+
+    __aicore__ static inline void Normalise(VectorCore &c, const Half &x, const Float &rstd)
+    {
+        constexpr uint32_t sums16 = 0;    // [32, 16] in the prefix tile
+        constexpr uint32_t sums2 = 512;   // [32, 2]
+        constexpr uint32_t factor = 1024;  // [32, 8]
+        const Float &wide = c.work[0];
+        const Float &square = c.work[1];
+        const Float &scratch = c.prefix;
+        for (uint32_t half = 0; half < kHalves; ++half) {
+            const Float norm = rstd[half * kHalfRows];
+            Widen(wide, x[half * kHalfElems], kHalfElems);
+            VectorFence();
+            AscendC::Mul(square, wide, wide, kHalfElems);
+            VectorFence();
+            AscendC::BlockReduceSum(scratch[sums16], square, kHalfElems / kLanesF32, kLanesF32, 1, 1,
+                                    kLaneBlocks);
+            VectorFence();
+            AscendC::BlockReduceSum(scratch[sums2], scratch[sums16], kLaneBlocks, kLanesF32, 1, 1,
+                                    kLaneBlocks);
+            VectorFence();
+            AscendC::PairReduceSum(norm, scratch[sums2], 1, kLanesF32, 1, 1, kLaneBlocks);
+            VectorFence();
+            AscendC::Adds(norm, norm, c.args.t.epsilon, kHalfRows);
+            VectorFence();
+            AscendC::Sqrt(norm, norm, kHalfRows);
+            VectorFence();
+            AscendC::Div(norm, c.ones, norm, kHalfRows);
+            VectorFence();
+            AscendC::Brcb(scratch[factor], norm, kHalfRows / kBlockF32, {1, 8});
+            VectorFence();
+            MulColumn(wide, wide, scratch[factor], kHalfRows);
+            VectorFence();
+            Narrow(x[half * kHalfElems], wide, kHalfElems);
+            VectorFence();
+        }
+    }
+
+    /// beta_eff of the valid rows, zero beyond, and its two broadcast forms.
+    __aicore__ static inline void StepSize(VectorCore &c)
+    {
+        const ChunkKdaFwdPrepareTilingData &t = c.args.t;
+        const uint32_t rows = c.task.at.rows;
+        AscendC::Duplicate(c.betaEff, 0.0f, kChunk);
+        VectorFence();
+        Gather(c, rows);
+        VectorFence();
+        if (t.betaSigmoids > 0) {
+            AscendC::Muls(c.betaEff, c.betaEff, -1.0f, rows);
+            VectorFence();
+            AscendC::Exp(c.betaEff, c.betaEff, rows);
+            VectorFence();
+            AscendC::Adds(c.betaEff, c.betaEff, 1.0f, rows);
+            VectorFence();
+            AscendC::Div(c.betaEff, c.ones, c.betaEff, rows);
+            VectorFence();
+            AscendC::Muls(c.betaEff, c.betaEff, static_cast<float>(t.betaSigmoids), rows);
+            VectorFence();
+        }
+        AscendC::Brcb(c.beta, c.betaEff, kChunk / kBlockF32, {1, 8});
+        VectorFence();
+        AscendC::Muls(c.BetaNeg(c.round), c.beta, -1.0f, kChunk * kBlockF32);
+        VectorFence();
+    }
+
+    /// Token-major values arrived one per 32-byte line, head-major ones densely.
+    __aicore__ static inline void Gather(VectorCore &c, uint32_t rows)
+    {
+        const ChunkKdaFwdPrepareTilingData &t = c.args.t;
+        Half narrow = View<bfloat16_t>(c.ub, PrepareUb::betaIn, kChunk * kBlockF32 * 2);
+        Float lines = View<float>(c.ub, PrepareUb::betaIn, kChunk * kBlockF32);
+        if (!t.tokenMajor) {
+            if (t.betaIsBf16) {
+                Widen(c.betaEff, narrow, rows);
+            } else {
+                AscendC::Adds(c.betaEff, lines, 0.0f, rows);
+            }
+            return;
+        }
+        if (t.betaIsBf16) {
+            AscendC::Cast(c.work[0], narrow, AscendC::RoundMode::CAST_NONE, 1, rows, {1, 1, 1, 1});
+            VectorFence();
+            lines = c.work[0];
+        }
+        AscendC::WholeReduceSum(c.betaEff, lines, 1, rows, 1, 1, 1);
+    }
+
+    __aicore__ static inline void Store(VectorCore &c)
+    {
+        const ChunkKdaFwdPrepareTilingData &t = c.args.t;
+        const ChunkTask &at = c.task.at;
+        if (t.outputs >= kOutputsRecompute) {
+            StoreScalars(c, c.args.betaEff, c.task.valueOut, c.betaEff);
+            if (at.head % t.headsPerGroup == 0) {
+                StoreScalars(c, c.args.qRstd, c.task.keyOut, t.l2norm ? c.qRstd : c.ones);
+                StoreScalars(c, c.args.kRstd, c.task.keyOut, t.l2norm ? c.kRstd : c.ones);
+                const uint64_t first = c.task.keyOut * kDim;
+                AscendC::DataCopy(c.Gm<bfloat16_t>(c.args.qHat)[first], c.q, at.rows * kDim);
+                AscendC::DataCopy(c.Gm<bfloat16_t>(c.args.kHat)[first], c.k, at.rows * kDim);
+            }
+        }
+        if (t.gate != kGateBounded) {  // level 0: the diagonal, which has no decay
+            AscendC::DataCopy(c.Slot<bfloat16_t>(PrepareSlot::levels), c.q, kChunkElems);
+            AscendC::DataCopy(c.Slot<bfloat16_t>(PrepareSlot::levels + PrepareSlot::tile), c.k,
+                              kChunkElems);
+        }
+    }
+
+    __aicore__ static inline void StoreScalars(VectorCore &c, GM_ADDR base, uint64_t first,
+                                               const Float &from)
+    {
+        const uint32_t bytes = c.task.at.rows * sizeof(float);
+        AscendC::DataCopyPad(c.Gm<float>(base)[first], from, AscendC::DataCopyExtParams{1, bytes, 0, 0, 0});
+    }
+};
+
+}  // namespace fla
+#endif  // CHUNK_KDA_FWD_PREPARE_HATS_H

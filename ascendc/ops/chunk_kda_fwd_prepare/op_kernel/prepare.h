@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * prepare - everything of Chunk KDA that chunks can do on their own
+ *
+ *   gamma   step of the decay, from g (gate.h)             G = running sum of gamma in the chunk
+ *   hats    q_hat, k_hat = rows of q, k scaled to length 1 (hats.h)
+ *   scores  Aqk = scale tril(q_hat k_hat^T o E)            L = stril(beta k_hat k_hat^T o E)
+ *   solve   Akk = (I + L)^-1                               E_ij = E(G_i - G_j), E(x) = 2^x or e^x
+ *   wy      [w | u] = Akk [beta k_hat E(G) | beta v]       qg = q_hat E(G), kg = k_hat E(G_last - G)
+ *
+ * Sums    No difference of two sums is ever taken: what an exponent needs is summed directly, so
+ *         steps of -1000 cost no digits and steps of -inf (resets) make no NaN. A chunk is four
+ *         bands of 16 rows; band i starts at row a_i. Per row r of band i
+ *             P_r = sum of gamma over a_i + 1 .. r           S_r = sum over r + 1 .. end of the band
+ *         and rows of the chain join bands: Ga_i = G at a_i; C_ij = sum over end of band j + 1 .. a_i.
+ *         G_r - G_j = P_r + C_ij + S_j for j in an earlier band: every part is a sum of steps, <= 0,
+ *         over rows not after r. So no exponent overflows and no later row can change a bit.
+ * Bands   Aqk, L below the diagonal blocks: rows x E(P) against columns x E(C + S), on the cube.
+ *         Diagonal blocks, bounded gate: columns x 1 / E(P), at most 15 steps of 7.3 octaves.
+ * Levels  Diagonal blocks where the gate has no bound: halve. In a block of 2s rows the lower s rows
+ *         meet the upper s with the row between them as anchor, both exponents <= 0. s = 8, 4, 2, 1
+ *         and the diagonal itself: five tiles on the cube, of which a mask picks the s x s blocks.
+ * Solve   Substitution for the four 16 x 16 diagonal blocks side by side on the vector core, then
+ *         merges 16 -> 32 -> 64 on the cube in fp32: inv [[A, 0], [B, D]] = [[A', 0], [-D' B A', D']].
+ * Work    A task is one chunk of one value head and belongs to one vector core; the cube core of the
+ *         group serves both. Round n of a vector core: operands of task n, then the solve of task
+ *         n - 1, so that it computes while the cube works on what it left before.
+ * Flags   per round, even and odd ids (never two sets outstanding):
+ *             kOperands V->C  rows, columns, levels are in GM     kScores C->V  products are in GM
+ *             kInverse  V->C  diagonal inverses, rhs are in GM    kFree   C->V  both have been read
+ * Tails   rows beyond the valid ones are zero (gamma 0, q, k, v, beta 0), tiles stay full-size,
+ *         stores are cut. G of such rows is G of the last valid row, which kg needs anyway.
+ * Limits  chunk 64, K = V = 128. With the bounded gate a product of k_hat with 2^109 must stay finite.
+ */
+#ifndef CHUNK_KDA_FWD_PREPARE_PREPARE_H
+#define CHUNK_KDA_FWD_PREPARE_PREPARE_H
+
+#include "kernel_operator.h"
+
+#include "chunk_kda_fwd_prepare_tiling_data.h"
+#include "chunk_walk.h"
+#include "cross_core.h"
+#include "local_memory.h"
+
+namespace fla
+{
+
+constexpr uint32_t kBand = 16;
+constexpr uint32_t kBands = kChunk / kBand;
+constexpr uint32_t kBandElems = kBand * kDim;
+constexpr uint32_t kBlockElems = kBand * kBand;
+// The vector core works on half a chunk at a time where a temporary tile is needed.
+constexpr uint32_t kHalves = 2;
+constexpr uint32_t kHalfRows = kChunk / kHalves;
+constexpr uint32_t kHalfElems = kHalfRows * kDim;
+constexpr uint32_t kScoreRows = 2 * kBand;  // q rows of a band, then its k rows
+
+/// GM addresses in kernel order, and the tiling data.
+struct PrepareArgs {
+    GM_ADDR q;
+    GM_ADDR k;
+    GM_ADDR v;
+    GM_ADDR g;
+    GM_ADDR beta;
+    GM_ADDR aLog;
+    GM_ADDR dtBias;
+    GM_ADDR cuSeqlens;
+    GM_ADDR chunkIndices;
+    GM_ADDR gk;
+    GM_ADDR aqk;
+    GM_ADDR akk;
+    GM_ADDR w;
+    GM_ADDR u;
+    GM_ADDR qg;
+    GM_ADDR kg;
+    GM_ADDR qgScaled;
+    GM_ADDR qHat;
+    GM_ADDR kHat;
+    GM_ADDR qRstd;
+    GM_ADDR kRstd;
+    GM_ADDR betaEff;
+    GM_ADDR workspace;
+    ChunkKdaFwdPrepareTilingData t;
+};
+
+/// Cross-core flags; FlagOf() makes the id of a round.
+enum PrepareFlag : uint16_t { kOperands, kScores, kInverse, kFree, kPrepareFlags };
+static_assert(2 * kPrepareFlags <= kCrossFlags, "cross-core flag ids end at 10");
+
+__aicore__ inline uint16_t FlagOf(PrepareFlag flag, uint32_t round)
+{
+    return 2 * flag + round % 2;
+}
+
+/// Byte offsets in a slot of GM workspace.
+struct PrepareSlot {
+    static constexpr uint32_t tile = kChunkElems * sizeof(bfloat16_t);
+    static constexpr uint32_t rowQ = 0;               // q_hat E(P), bf16 [64, 128]
+    static constexpr uint32_t rowK = rowQ + tile;     // -beta k_hat E(P)
+    static constexpr uint32_t columns = rowK + tile;  // per band i: i + 1 blocks [16, 128] of k
+    static constexpr uint32_t rhsW = columns + 10 * kBandElems * sizeof(bfloat16_t);
+    static constexpr uint32_t rhsU = rhsW + tile;
+    static constexpr uint32_t off = rhsU + tile;  // per band i > 0: fp32 [32, 16 i]
+    static constexpr uint32_t diagonal = off + 6 * kScoreRows * kBand * sizeof(float);
+    static constexpr uint32_t diagonalTile = kBands * kScoreRows * kBand * sizeof(float);
+    static constexpr uint32_t inverse = diagonal + diagonalTile;  // fp32 [16][8 blocks of 8 columns]
+    static constexpr uint32_t trips = inverse + kBand * kChunk * sizeof(float);
+    static constexpr uint32_t end = trips + 8 * kBlockElems * sizeof(float);
+    // Where the gate has no bound: per level q and k tiles, then the products of all levels.
+    static constexpr uint32_t levels = end;
+    static constexpr uint32_t levelTile = 2 * tile;
+    static constexpr uint32_t levelDiagonals = levels + kPrepareLevels * levelTile;
+};
+static_assert(PrepareSlot::end == kPrepareSlotBytes, "prepare: the plan reserves another slot");
+static_assert(PrepareSlot::levelTile + PrepareSlot::diagonalTile == kPrepareLevelBytes,
+              "prepare: the plan reserves other level tiles");
+
+/// First row of column block `from` of band `band` in PrepareSlot::columns.
+__aicore__ inline uint32_t ColumnRow(uint32_t band, uint32_t from)
+{
+    return 8 * band * (band + 1) + kBand * from;
+}
+
+/// First element of the products of band `band` > 0 in PrepareSlot::off.
+__aicore__ inline uint32_t OffElement(uint32_t band)
+{
+    return kScoreRows * kBand * (band * (band - 1) / 2);
+}
+
+/// Bytes of a slot, and of everything that belongs to one vector core.
+__aicore__ inline uint64_t SlotAt(const ChunkKdaFwdPrepareTilingData &t, uint32_t core,
+                                  uint32_t round)
+{
+    const uint32_t coreBytes = PrepareCoreBytes(t.gate);
+    const uint32_t slotBytes = (coreBytes - kPrepareUnitBytes) / kPrepareSlots;
+    return static_cast<uint64_t>(core) * coreBytes + round % kPrepareSlots * slotBytes;
+}
+
+/// Unit blocks that a vector core leaves for its cube core, behind the slots.
+__aicore__ inline uint64_t UnitAt(const ChunkKdaFwdPrepareTilingData &t, uint32_t core)
+{
+    const uint32_t coreBytes = PrepareCoreBytes(t.gate);
+    return static_cast<uint64_t>(core) * coreBytes + coreBytes - kPrepareUnitBytes;
+}
+
+/// The tasks of one group, two per round. Same for the cube core and its vector cores.
+class PrepareRounds
+{
+  public:
+    __aicore__ inline void Init(const PrepareArgs &args, uint32_t group)
+    {
+        const ChunkKdaFwdPrepareTilingData &t = args.t;
+        walk_.Init({t.tokens, t.valueHeads, t.headsPerGroup, t.sequences, t.chunks, t.packed},
+                   args.cuSeqlens, args.chunkIndices);
+        group_ = group;
+        groups_ = AscendC::GetBlockNum();
+        tasks_ = walk_.Tasks();
+        const uint32_t pairs = tasks_ / kVectorCores + tasks_ % kVectorCores;
+        rounds_ = pairs > group ? (pairs - group - 1) / groups_ + 1 : 0;
+    }
+
+    __aicore__ inline uint32_t Count() const { return rounds_; }
+
+    /// Whether vector core `lane` has a task in this round; only the last round may be odd.
+    __aicore__ inline bool Has(uint32_t round, uint32_t lane) const
+    {
+        return round < rounds_ && Index(round, lane) < tasks_;
+    }
+
+    __aicore__ inline ChunkTask Task(uint32_t round, uint32_t lane) const
+    {
+        return walk_.Task(Index(round, lane));
+    }
+
+    __aicore__ inline const ChunkWalk &Walk() const { return walk_; }
+
+  private:
+    __aicore__ inline uint32_t Index(uint32_t round, uint32_t lane) const
+    {
+        return (round * groups_ + group_) * kVectorCores + lane;
+    }
+
+    ChunkWalk walk_;
+    uint32_t group_, groups_, tasks_, rounds_;
+};
+
+/// Valid rows of a part of the chunk: `size` rows from `first`.
+__aicore__ inline uint32_t RowsIn(uint32_t rows, uint32_t first, uint32_t size)
+{
+    return rows <= first ? 0 : (rows - first < size ? rows - first : size);
+}
+
+}  // namespace fla
+#endif  // CHUNK_KDA_FWD_PREPARE_PREPARE_H
