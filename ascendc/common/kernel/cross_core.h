@@ -57,12 +57,12 @@ class RingProducer
         ++used_;
     }
 
-    /// Takes back the credits still out.
+    /// Takes back the credits still out: those of the last slots filled.
     __aicore__ inline void Drain()
     {
         const uint32_t out = used_ < Flags::depth ? used_ : Flags::depth;
-        for (uint32_t i = 0; i < out; ++i) {
-            AscendC::CrossCoreWaitFlag(Flags::free + (used_ + i) % Flags::depth);
+        for (uint32_t use = used_ - out; use < used_; ++use) {
+            AscendC::CrossCoreWaitFlag(Flags::free + use % Flags::depth);
         }
         used_ = 0;
     }
