@@ -139,6 +139,13 @@ def test_the_cache_cannot_be_written(cache, tmp_path):
     assert cache.runs() == 0
 
 
+def test_a_relative_cache_directory_is_taken_from_where_the_process_started(cache, tmp_path):
+    code = f"import os; os.chdir({str(tmp_path)!r})\n{BUILD}"
+    code, out, err = finish(cache.start(code=code, FLA_NPU_CACHE_DIR="here"))
+    assert code == 0, err
+    assert Path(out).is_relative_to(tmp_path / "here") and Path(out).is_file()
+
+
 def test_the_key_follows_sources_and_versions(monkeypatch):
     from fla_npu.mindspore import bridge
 
@@ -160,6 +167,7 @@ def test_too_old_or_no_mindspore_is_named(monkeypatch):
     monkeypatch.undo()
     require.mindspore_version.cache_clear()
     monkeypatch.setattr(require.metadata, "version", _not_installed)
+    monkeypatch.setitem(sys.modules, "mindspore", None)  # makes its import fail
     with pytest.raises(ImportError, match="which is not installed: pip install"):
         require.require_mindspore()
 

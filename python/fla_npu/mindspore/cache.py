@@ -35,7 +35,9 @@ class CacheError(FlaNpuError, OSError):
 def cache_root() -> Path:
     """FLA_NPU_CACHE_DIR, or the user's cache directory. Not created here."""
     override = os.environ.get("FLA_NPU_CACHE_DIR")
-    return Path(override) if override else Path(platformdirs.user_cache_dir("fla_npu", appauthor=False))
+    if override:
+        return Path(override).expanduser().absolute()  # the compiler runs in another directory
+    return Path(platformdirs.user_cache_dir("fla_npu", appauthor=False))
 
 
 def _unusable(path: Path, error: OSError) -> CacheError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from importlib import metadata
+from importlib import import_module, metadata
 
 from ..errors import FlaNpuError
 
@@ -21,10 +21,14 @@ class MindSporeMissing(FlaNpuError, ImportError):
 
 @lru_cache(maxsize=1)
 def mindspore_version() -> str:
-    """Version of the installed MindSpore, without importing it."""
+    """Version of the installed MindSpore, without importing it where the release wheel is installed."""
     try:
         return metadata.version("mindspore")
     except metadata.PackageNotFoundError:
+        pass
+    try:  # nightly wheels have other names
+        return import_module("mindspore").__version__
+    except ImportError:
         raise MindSporeMissing(
             f"fla_npu.mindspore needs MindSpore {MINIMUM[0]}.{MINIMUM[1]} or newer, which is not "
             f"installed: {_INSTALL}"
