@@ -70,8 +70,10 @@ function(fla_add_op op op_type cores)
     foreach(machine fast checked)
       set(build ${op}_${machine}_${core})
       add_library(${build} OBJECT ${dir}/op_kernel/${op}.cpp)
+      # Four builds of one source meet in one library. Their inline functions would share a symbol, and the
+      # linker would keep one body for all: hence the kernels' namespace is renamed per build.
       target_compile_definitions(${build} PRIVATE TWIN_CORE=${CORE}
-        TWIN_CHECKED=$<STREQUAL:${machine},checked> ${op}=${build})
+        TWIN_CHECKED=$<STREQUAL:${machine},checked> ${op}=${build} fla=fla_${build})
       target_compile_options(${build} PRIVATE -O2)
       target_include_directories(${build} PRIVATE ${twin}/include ${dir}/op_kernel ${common}/kernel)
       target_link_libraries(kernel_${op} PRIVATE ${build})

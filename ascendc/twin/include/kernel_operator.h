@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 // Qualifiers of the device compiler. There is one address space here.
 #define __global__
@@ -22,18 +23,10 @@ using GM_ADDR = __gm__ uint8_t *;
 #include "../api/tensor.h"
 #include "../api/pipe.h"
 #include "../api/sync.h"
-#if __has_include("../api/data_copy.h")
 #include "../api/data_copy.h"
-#endif
-#if __has_include("../api/vector.h")
 #include "../api/vector.h"
-#endif
-#if __has_include("../api/cube.h")
 #include "../api/cube.h"
-#endif
-#if __has_include("../api/fixpipe.h")
 #include "../api/fixpipe.h"
-#endif
 
 // Constants, as on the device: the branch of the other core type is not compiled into this object.
 #define ASCEND_IS_AIC constexpr(::twin::CoreType::TWIN_CORE == ::twin::CoreType::AIC)
