@@ -79,7 +79,28 @@ void Contract::Mode(const std::string &mode, std::vector<std::string> outputs)
     modes_.emplace_back(mode, std::move(outputs));
 }
 
-Refusal Contract::Check(OpCall &call) const { return ContractCheck(*this, call).Run(); }
+Refusal Contract::Check(OpCall &call) const { return ContractCheck(*this, call, true).Run(); }
+
+Refusal Contract::CheckInputs(OpCall &call) const { return ContractCheck(*this, call, false).Run(); }
+
+std::vector<int64_t> Contract::ShapeOf(const Param &param, const OpCall &call) const
+{
+    const std::string layout = layoutAttr_.empty() ? "" : call.Text(layoutAttr_);
+    std::vector<int64_t> shape;
+    for (const Param::DimsRule &rule : param.rules) {
+        if (rule.layout.empty() || rule.layout == layout) {
+            for (const std::vector<std::string> &factors : rule.axes) {
+                int64_t size = 1;
+                for (const std::string &factor : factors) {
+                    size *= factor[0] <= '9' ? std::stoll(factor) : call.Dim(factor);
+                }
+                shape.push_back(size);
+            }
+            break;
+        }
+    }
+    return shape;
+}
 
 std::string DTypeName(DType dtype)
 {

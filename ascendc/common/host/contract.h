@@ -76,6 +76,10 @@ class Contract
 
     /// Checks the call, binds its dimension letters and completes chunk_indices.
     Refusal Check(OpCall &call) const;
+    /// The same for the inputs alone, before there are outputs (shape inference).
+    Refusal CheckInputs(OpCall &call) const;
+    /// Shape that the letters of a checked call give a port; its first rule of the layout counts.
+    std::vector<int64_t> ShapeOf(const Param &param, const OpCall &call) const;
 
     const std::string &Op() const { return op_; }
     const std::deque<Param> &Params() const { return params_; }

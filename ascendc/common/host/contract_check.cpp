@@ -61,10 +61,14 @@ void ContractCheck::Refuse(int status, const Parts &...parts)
 Refusal ContractCheck::Run()
 {
     for (const Param &param : contract_.params_) {
-        CheckPresence(param);
+        if (outputs_ || param.role != Role::kOutput) {
+            CheckPresence(param);
+        }
         CheckAttribute(param);
     }
-    CheckModes();
+    if (outputs_) {
+        CheckModes();
+    }
     if (!Refused()) {
         layout_ = contract_.layoutAttr_.empty() ? "" : call_.Text(contract_.layoutAttr_);
         for (const auto &[letter, size] : contract_.fixed_) {

@@ -14,7 +14,10 @@ namespace fla {
 class ContractCheck
 {
   public:
-    ContractCheck(const Contract &contract, OpCall &call) : contract_(contract), call_(call) {}
+    ContractCheck(const Contract &contract, OpCall &call, bool outputs)
+        : contract_(contract), call_(call), outputs_(outputs)
+    {
+    }
     Refusal Run();
 
   private:
@@ -32,6 +35,7 @@ class ContractCheck
 
     const Contract &contract_;
     OpCall &call_;
+    const bool outputs_;  // false: there are none yet
     Refusal refusal_;
     std::string layout_;
     std::map<std::string, std::string> owner_;  // letter -> what gave it its value
