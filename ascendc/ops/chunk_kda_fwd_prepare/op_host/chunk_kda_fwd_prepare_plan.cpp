@@ -121,7 +121,7 @@ uint32_t OutputsOf(const fla::OpCall &call)
 
 }  // namespace
 
-fla::Plan PlanChunkKdaFwdPrepare(const fla::OpCall &call, const fla::ChipSpec &chip)
+fla::Plan fla::PlanChunkKdaFwdPrepare(const fla::OpCall &call, const fla::ChipSpec &chip)
 {
     for (auto check : {CheckSizes, CheckGate, CheckNumbers}) {
         fla::Plan refusal = check(call);

@@ -7,7 +7,11 @@
 #include "op_call.h"
 #include "plan.h"
 
+namespace fla {
+
 /// The launch of a call that has passed the contract check, or a refusal.
-fla::Plan PlanChunkKdaFwdPrepare(const fla::OpCall &call, const fla::ChipSpec &chip);
+Plan PlanChunkKdaFwdPrepare(const OpCall &call, const ChipSpec &chip);
+
+}  // namespace fla
 
 #endif  // CHUNK_KDA_FWD_PREPARE_PLAN_H
