@@ -12,24 +12,12 @@ set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
 set(CMAKE_SKIP_RPATH OFF)
 
 file(GLOB machine CONFIGURE_DEPENDS ${twin}/machine/*.cpp ${twin}/acl/*.cpp ${twin}/api/*.cpp)
-add_library(fla_twin SHARED ${machine} ${twin}/prims/dispatch.cpp)
+add_library(fla_twin SHARED ${machine})
 target_include_directories(fla_twin PRIVATE ${twin} ${twin}/include)
-target_link_libraries(fla_twin PRIVATE fla_build_id Threads::Threads ${CMAKE_DL_LIBS})
+target_link_libraries(fla_twin PRIVATE twin_prims fla_build_id Threads::Threads ${CMAKE_DL_LIBS})
 
-# One table of primitives per instruction set; the library picks one when it is loaded.
-set(isas baseline)
-if(FLA_ARCH STREQUAL "x86_64")
-  list(APPEND isas avx2 avx512)
-endif()
-set(isa_flags_avx2 -march=x86-64-v3)
-set(isa_flags_avx512 -march=x86-64-v4 -mprefer-vector-width=512)
-foreach(isa IN LISTS isas)
-  add_library(prims_${isa} OBJECT ${twin}/prims/table.cpp)
-  target_compile_definitions(prims_${isa} PRIVATE TWIN_ISA=${isa})
-  target_compile_options(prims_${isa} PRIVATE -O3 -ffp-contract=fast -fno-math-errno
-    -fno-trapping-math ${isa_flags_${isa}})
-  target_link_libraries(fla_twin PRIVATE prims_${isa})
-endforeach()
+# The primitives, one table per instruction set; the library picks one when it is loaded.
+add_subdirectory(twin/prims)
 
 file(GLOB host CONFIGURE_DEPENDS ${common}/host/*.cpp)
 add_library(fla_host OBJECT ${host})

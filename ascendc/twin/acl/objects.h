@@ -20,11 +20,11 @@ struct aclTensor {
 
     /// Address of the first element of the view.
     char *Begin() const { return static_cast<char *>(data) + offset * static_cast<int64_t>(ItemSize()); }
-    size_t ItemSize() const;
-    int64_t Count() const;
-    bool Contiguous() const;
+    ACL_FUNC_VISIBILITY size_t ItemSize() const;
+    ACL_FUNC_VISIBILITY int64_t Count() const;
+    ACL_FUNC_VISIBILITY bool Contiguous() const;
     /// Bytes from Begin() that the view touches: [first, second).
-    std::pair<int64_t, int64_t> Extent() const;
+    ACL_FUNC_VISIBILITY std::pair<int64_t, int64_t> Extent() const;
 };
 
 struct aclIntArray {
