@@ -142,3 +142,24 @@ def test_model_like_short(gate):
         "beta": "sigmoid",
     }
     check_forward(make_inputs(case, case_seed(gate)))
+
+
+@pytest.mark.parametrize(
+    "name", ["state_fp32", "v_first", "packed_natural_v_first", "packed_empty", "batch"]
+)
+def test_composed_call_has_the_bits_of_the_stages(name):
+    """fla_npu.torch.npu_chunk_kda runs the same three operators; its final state is always float32."""
+    from fla_npu.torch import npu_chunk_kda
+
+    inputs = make_inputs(SWEEP[name], case_seed(name))
+    inputs.state_dtype = "float32"
+    stages = kda_run.forward(inputs, mode="none")
+    o, final_state = npu_chunk_kda(
+        **kda_run.tensors_of(inputs),
+        **{"use_gate_in_kernel": False, **inputs.options},
+        initial_state=kda_run.tensor(inputs.initial_state, "float32"),
+        state_v_first=inputs.state_v_first,
+        output_final_state=True,
+    )
+    assert kda_run.same_bits(o, stages["o"])
+    assert kda_run.same_bits(final_state, stages["final_state"])
