@@ -48,7 +48,10 @@ class TensorArg(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _shape(shape: tuple[int, ...], strides: tuple[int, ...] | None):
-    """C arrays of a view: dims, rank, strides, storage dims, storage rank."""
+    """A view for aclCreateTensor: addresses of dims, strides and storage dims, both ranks, the owner.
+
+    Addresses because ctypes passes an int faster than an array.
+    """
     rank = len(shape)
     dims = (ctypes.c_int64 * rank)(*shape)
     if strides is None:
@@ -56,10 +59,13 @@ def _shape(shape: tuple[int, ...], strides: tuple[int, ...] | None):
         for length in reversed(shape):
             steps.append(step)
             step *= length
-        return dims, rank, (ctypes.c_int64 * rank)(*reversed(steps)), dims, rank
+        dense = (ctypes.c_int64 * rank)(*reversed(steps))
+        at = ctypes.addressof(dims)
+        return at, ctypes.addressof(dense), at, rank, rank, (dims, dense)
     # The storage behind a strided view is described as one flat run that just contains it.
     reach = 1 + sum((length - 1) * step for length, step in zip(shape, strides, strict=True))
-    return dims, rank, (ctypes.c_int64 * rank)(*strides), (ctypes.c_int64 * 1)(reach), 1
+    steps, run = (ctypes.c_int64 * rank)(*strides), (ctypes.c_int64 * 1)(reach)
+    return *map(ctypes.addressof, (dims, steps, run)), rank, 1, (dims, steps, run)
 
 
 class _Workspace(threading.local):
@@ -174,7 +180,7 @@ class _Caller:
                 arrays.append(self._made(handle, name))
                 arguments.append(handle)
             else:
-                dims, rank, steps, storage, storage_rank = _shape(value[2], value[3])
+                dims, steps, storage, rank, storage_rank, _owner = _shape(value[2], value[3])
                 handle = create(
                     dims, rank, ACL_DTYPE[value[1]], steps, 0, FORMAT_ND, storage, storage_rank, value[0]
                 )

@@ -90,7 +90,11 @@ class OpSpec:
         return tuple(p for p in self.params if p.kind in kinds)
 
     def param(self, name: str) -> Param:
-        return next(p for p in self.params if p.name == name)
+        return self._by_name[name]
+
+    @cached_property
+    def _by_name(self) -> dict[str, Param]:
+        return {p.name: p for p in self.params}
 
 
 def _axes(text: str) -> tuple[tuple, ...]:
@@ -171,6 +175,8 @@ def spec(name: str) -> OpSpec:
 
 def extent(axis: tuple, letters: dict[str, int]) -> int:
     """Length of an axis expression under bound letters."""
+    if len(axis) == 1:  # nearly always: one letter, or the number 1
+        return axis[0] if isinstance(axis[0], int) else letters[axis[0]]
     return math.prod(part if isinstance(part, int) else letters[part] for part in axis)
 
 

@@ -145,12 +145,16 @@ class Binder:
         other._origin = dict(self._origin)
         return other
 
-    def set_sequences(self, cu: tuple[int, ...] | None) -> None:
-        """Makes the derived letters N and NT known; T and B are bound by then."""
-        self.letters["N"] = len(cu) - 1 if cu is not None else self.letters.get("B", 1)
-        self.letters["NT"] = chunk_count(self.letters["T"], cu)
-        self._origin["N"] = "len(cu_seqlens) - 1" if cu is not None else "the batch"
-        self._origin["NT"] = "cu_seqlens" if cu is not None else "T"
+    def counts(self, cu: tuple[int, ...] | None) -> tuple[int, int, bool]:
+        """(sequences, chunks, packed) of the call; T and B are bound by then."""
+        sequences = len(cu) - 1 if cu is not None else self.letters.get("B", 1)
+        return sequences, chunk_count(self.letters["T"], cu), cu is not None
+
+    def set_counts(self, sequences: int, chunks: int, packed: bool) -> None:
+        """Makes the derived letters N and NT known."""
+        self.letters |= {"N": sequences, "NT": chunks}
+        self._origin["N"] = "len(cu_seqlens) - 1" if packed else "the batch"
+        self._origin["NT"] = "cu_seqlens" if packed else "T"
 
     def bind(self, name: str, desc: Desc | None, extra_dtypes: tuple[str, ...] = ()) -> bool:
         """Checks one input and binds its letters; False when an optional input is absent."""

@@ -28,16 +28,22 @@ def plan_finalize(
     label: str = OP,
 ) -> Plan:
     """Validates a call and says what to allocate. `label` is the function named in messages."""
-    attrs, static = _static(label, (qg_scaled, aqk, v_new), output_layout, state_v_first)
-    bound = static.fork()
-    letters = bound.letters
+    key = (label, (qg_scaled, aqk, v_new), output_layout, state_v_first)
+    attrs, static = _static(*key)
+    letters = static.letters
     cu = read_cu_seqlens(label, cu_seqlens, letters["T"], letters.get("B"))
     indices = read_chunk_indices(label, chunk_indices, cu)
-    # h is checked last: how many chunks it must have follows from the offsets.
-    bound.set_sequences(cu)
-    bound.bind("h", h)
-    outputs = (bound.output("attn_out"),)
+    letters, outputs = _sized(key, h, *static.counts(cu))
     return Plan(OP, attrs, {"cu_seqlens": cu, "chunk_indices": indices}, outputs, letters)
+
+
+@remembered
+def _sized(key: tuple, h, sequences: int, chunks: int, packed: bool) -> tuple[dict, tuple]:
+    """h is checked last: how many chunks it must have follows from the offsets."""
+    bound = _static(*key)[1].fork()
+    bound.set_counts(sequences, chunks, packed)
+    bound.bind("h", h)
+    return bound.letters, (bound.output("attn_out"),)
 
 
 @remembered

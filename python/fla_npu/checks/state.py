@@ -35,24 +35,14 @@ def plan_fwd_h(
     label: str = OP,
 ) -> Plan:
     """Validates a call and says what to allocate. `label` is the function named in messages."""
-    attrs, static = _static(
-        label, (k, w, u, g, gk), output_final_state, chunk_size, save_new_value, use_exp2, state_v_first
-    )
-    bound = static.fork()
-    letters = bound.letters
+    key = (
+        label, (k, w, u, g, gk), output_final_state, chunk_size, save_new_value, use_exp2, state_v_first,
+    )  # fmt: skip
+    attrs, static = _static(*key)
+    letters = static.letters
     cu = read_cu_seqlens(label, cu_seqlens, letters["T"], letters["B"])
     indices = read_chunk_indices(label, chunk_indices, cu)
-    # The state is checked after the offsets, which say how many sequences there are.
-    bound.set_sequences(cu)
-    bound.bind("initial_state", initial_state)
-
-    # The final state keeps the type of the state it started from.
-    state_dtype = initial_state.dtype if initial_state is not None else "float32"
-    outputs = (
-        bound.output("h"),
-        bound.output("v_new"),
-        bound.output("final_state", state_dtype) if output_final_state else None,
-    )
+    letters, outputs = _sized(key, initial_state, *static.counts(cu))
     return Plan(OP, attrs, {"cu_seqlens": cu, "chunk_indices": indices}, outputs, letters)
 
 
@@ -78,6 +68,19 @@ def _static(
         )
     bound.bind("gk", gk)
     return attrs, bound
+
+
+@remembered
+def _sized(key: tuple, initial_state, sequences: int, chunks: int, packed: bool) -> tuple[dict, tuple]:
+    """What follows once the offsets have said how many sequences and chunks there are."""
+    attrs, static = _static(*key)
+    bound = static.fork()
+    bound.set_counts(sequences, chunks, packed)
+    bound.bind("initial_state", initial_state)
+    # The final state keeps the type of the state it started from.
+    state_dtype = initial_state.dtype if initial_state is not None else "float32"
+    last = bound.output("final_state", state_dtype) if attrs["output_final_state"] else None
+    return bound.letters, (bound.output("h"), bound.output("v_new"), last)
 
 
 def check_state(
