@@ -30,7 +30,7 @@ constexpr uint32_t Blocks16(uint32_t n) { return (n + 15) / 16; }
 
 /// A: Zz fractals [16 m][C0 k], only m rows and k columns of them are read.
 template <typename T, typename I>
-inline void DeclareA(I &i, const LocalTensor<T> &a, const AscendC::MmadParams &p)
+TWIN_RULE void DeclareA(I &i, const LocalTensor<T> &a, const AscendC::MmadParams &p)
 {
     constexpr uint32_t c0 = kBlockLanes<T>, size = sizeof(T);
     if (p.m == 1) {
@@ -53,7 +53,7 @@ inline void DeclareA(I &i, const LocalTensor<T> &a, const AscendC::MmadParams &p
 
 /// B: Zn fractals [16 n][C0 k], n blocks innermost.
 template <typename T, typename I>
-inline void DeclareB(I &i, const LocalTensor<T> &b, const AscendC::MmadParams &p)
+TWIN_RULE void DeclareB(I &i, const LocalTensor<T> &b, const AscendC::MmadParams &p)
 {
     constexpr uint32_t c0 = kBlockLanes<T>, size = sizeof(T);
     const uint32_t full = p.k / c0, rest = p.k % c0;
@@ -69,7 +69,7 @@ inline void DeclareB(I &i, const LocalTensor<T> &b, const AscendC::MmadParams &p
 
 /// C: Nz strips [M16][16]; valid lanes are defined, the rest of each block is not.
 template <typename T, typename I>
-inline void DeclareC(I &i, const LocalTensor<T> &c, const AscendC::MmadParams &p, bool accumulate)
+TWIN_RULE void DeclareC(I &i, const LocalTensor<T> &c, const AscendC::MmadParams &p, bool accumulate)
 {
     const uint32_t m16 = Blocks16(p.m) * 16, full = p.n / 16, rest = p.n % 16;
     const uint64_t strip = m16 * 64ull;
@@ -94,7 +94,7 @@ inline void DeclareC(I &i, const LocalTensor<T> &c, const AscendC::MmadParams &p
 }
 
 template <typename A, typename B, typename I>
-inline void DeclareMmad(I &i, const LocalTensor<float> &c, const LocalTensor<A> &a, const LocalTensor<B> &b,
+TWIN_RULE void DeclareMmad(I &i, const LocalTensor<float> &c, const LocalTensor<A> &a, const LocalTensor<B> &b,
                         const AscendC::MmadParams &p, bool accumulate)
 {
     i.In(c, Space::L0C, "dst").In(a, Space::L0A, "left operand").In(b, Space::L0B, "right operand");

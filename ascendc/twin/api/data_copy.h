@@ -71,19 +71,19 @@ inline namespace TWIN_NS {
 
 using AscendC::GlobalTensor;
 
-template <typename I> inline void RequireField(I &i, const char *field, uint32_t value, uint32_t low, uint32_t high)
+template <typename I> TWIN_RULE void RequireField(I &i, const char *field, uint32_t value, uint32_t low, uint32_t high)
 {
     i.Require(value >= low && value <= high, "copy-range", "cut the copy into several",
               "%s is %u, allowed are %u to %u", field, value, low, high);
 }
-template <typename I> inline void RequireDmaParams(I &i, const AscendC::DataCopyParams &p)
+template <typename I> TWIN_RULE void RequireDmaParams(I &i, const AscendC::DataCopyParams &p)
 {
     RequireField(i, "blockCount", p.blockCount, 0, 4095);
     RequireField(i, "blockLen", p.blockLen, 0, 65535);
     RequireField(i, "srcStride", p.srcStride, 0, 65535);
     RequireField(i, "dstStride", p.dstStride, 0, 65535);
 }
-template <typename I> inline void RequireWholeBlocks(I &i, uint64_t bytes)
+template <typename I> TWIN_RULE void RequireWholeBlocks(I &i, uint64_t bytes)
 {
     i.Require(bytes % 32 == 0, "copy-multiple", "use DataCopyPad, or round the count up to 32 bytes",
               "%llu bytes are not a multiple of 32: the chip would drop the rest",
@@ -111,7 +111,7 @@ template <typename T> inline void StoreBlocks(T *d, const T *a, const BlockCopy 
     }
 }
 template <typename T, typename I, typename D>
-inline void DeclareStore(I &i, const D &d, const BlockCopy &s, uint32_t atomic)
+TWIN_RULE void DeclareStore(I &i, const D &d, const BlockCopy &s, uint32_t atomic)
 {
     i.Require(atomic <= 1, "atomic-kind", "only SetAtomicAdd is modelled", "atomic mode %u", atomic);
     if (atomic) {
@@ -202,7 +202,7 @@ inline void CopyCount(uint32_t count, Where where, const Call &call)
 inline uint32_t Up32(uint64_t bytes) { return static_cast<uint32_t>((bytes + 31) / 32 * 32); }
 
 template <typename I>
-inline void RequirePadParams(I &i, const AscendC::DataCopyExtParams &p, uint32_t elemBytes)
+TWIN_RULE void RequirePadParams(I &i, const AscendC::DataCopyExtParams &p, uint32_t elemBytes)
 {
     RequireField(i, "blockCount", p.blockCount, 0, 4095);
     RequireField(i, "blockLen", p.blockLen, 0, 2097151);

@@ -56,7 +56,7 @@ template <typename T> constexpr QuantMode_t QuantOf()
 }
 
 template <typename T, typename I>
-inline void RequireFixpipe(I &i, const AscendC::FixpipeParamsV220 &p, bool rowMajor)
+TWIN_RULE void RequireFixpipe(I &i, const AscendC::FixpipeParamsV220 &p, bool rowMajor)
 {
     i.Require(p.nSize >= 1 && p.nSize <= 4095, "fixpipe-range", "nSize is 1 to 4095", "nSize is %u", p.nSize);
     i.Require(p.mSize >= 1 && p.mSize <= (rowMajor ? 8192u : 65535u), "fixpipe-range",
@@ -81,7 +81,7 @@ inline void RequireFixpipe(I &i, const AscendC::FixpipeParamsV220 &p, bool rowMa
 
 /// What is read of L0C: mSize rows, nSize columns of each matrix.
 template <typename I>
-inline void DeclareL0c(I &i, const LocalTensor<float> &c, const AscendC::FixpipeParamsV220 &p)
+TWIN_RULE void DeclareL0c(I &i, const LocalTensor<float> &c, const AscendC::FixpipeParamsV220 &p)
 {
     const uint32_t full = p.nSize / 16, rest = p.nSize % 16;
     const uint64_t strip = p.srcStride * 64ull;

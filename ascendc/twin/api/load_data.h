@@ -88,7 +88,7 @@ template <typename T> inline Route LoadRoute(const LocalTensor<T> &d)
 {
     return d.GetSpace() == Space::L0A ? Route::kL1ToL0A : Route::kL1ToL0B;
 }
-template <typename I, typename T> inline void RequireL0(I &i, const LocalTensor<T> &d)
+template <typename I, typename T> TWIN_RULE void RequireL0(I &i, const LocalTensor<T> &d)
 {
     i.Require(d.GetSpace() == Space::L0A || d.GetSpace() == Space::L0B, "load-path", "load into an A2 or B2 tensor",
               "LoadData ends in L0A or L0B");
@@ -98,7 +98,7 @@ constexpr uint64_t kFractal = 512;
 
 /// Defined bytes of one fractal, moved plainly or transposed (`rows` x `cols` elements at src).
 template <typename I, typename D, typename S>
-inline void MoveDefined(I &i, const D &d, uint64_t dByte, const S &s, uint64_t sByte, uint32_t size, bool transpose)
+TWIN_RULE void MoveDefined(I &i, const D &d, uint64_t dByte, const S &s, uint64_t sByte, uint32_t size, bool transpose)
 {
     if (i.IsDefined(s, sByte, kFractal)) {
         return;   // the Writes before already made every byte defined
@@ -190,7 +190,7 @@ inline void LoadTransposeIssue(const LocalTensor<T> &d, const LocalTensor<T> &a,
 }
 
 /// Rules of the 3D load seen as a matrix move.
-template <typename T, typename I> inline void RequireMatrix(I &i, const AscendC::LoadData3DParamsV2<T> &p)
+template <typename T, typename I> TWIN_RULE void RequireMatrix(I &i, const AscendC::LoadData3DParamsV2<T> &p)
 {
     constexpr uint32_t c0 = kBlockLanes<T>;
     const bool plain = p.strideW == 1 && p.strideH == 1 && p.filterW == 1 && p.filterH == 1 &&

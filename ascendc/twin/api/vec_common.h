@@ -38,6 +38,10 @@ struct BinaryRepeatParams {
 
 }  // namespace AscendC
 
+/// Declarations and rules run in the checked build only; kept out of line they cost a kernel's compile
+/// a third of the time.
+#define TWIN_RULE inline __attribute__((noinline))
+
 namespace twin {
 inline namespace TWIN_NS {
 
@@ -133,19 +137,19 @@ inline void ForExtents(const LaneMask &mask, uint32_t lanes, uint32_t elemBytes,
 }
 
 /// Rules every level-0 operand has. Strides are uint8_t on the device, a few uint16_t.
-template <typename I> inline void RequireMask(I &i, const Repeats &r, uint32_t lanes)
+template <typename I> TWIN_RULE void RequireMask(I &i, const Repeats &r, uint32_t lanes)
 {
     i.Require(r.repeat <= 255, "repeat-range", "split the call or use the count form", "repeatTime is %u, at most 255",
               r.repeat);
     i.Require(r.mask.count <= lanes, "mask-range", "a mask of leading lanes goes up to the lanes of one repeat",
               "mask is %u, one repeat has %u lanes", r.mask.count, lanes);
 }
-template <typename I> inline void RequireStride(I &i, const char *field, uint32_t value, uint32_t limit)
+template <typename I> TWIN_RULE void RequireStride(I &i, const char *field, uint32_t value, uint32_t limit)
 {
     i.Require(value <= limit, "stride-range", "strides count 32-byte blocks and are stored in few bits",
               "%s is %u, at most %u", field, value, limit);
 }
-template <typename I> inline void RequireDstStride(I &i, uint32_t dstBlk, uint32_t limit)
+template <typename I> TWIN_RULE void RequireDstStride(I &i, uint32_t dstBlk, uint32_t limit)
 {
     RequireStride(i, "dstBlkStride", dstBlk, limit);
     i.Require(dstBlk != 0, "dst-block-stride", "use dstBlkStride 1 or more", "dstBlkStride 0 is undefined");
@@ -161,7 +165,7 @@ inline bool Touch(uint64_t a, uint64_t b) { return a < b + 32 && b < a + 32; }
 
 /// Rules 4.2: inside a repeat dst and src are the same blocks or disjoint; a repeat must not read what
 /// the one before it wrote, unless `accumulates` (dst == src1 with a repeat stride of 0).
-inline bool OverlapLegal(const Strided &d, const Strided &s, uint32_t repeat, uint32_t blocks, bool accumulates)
+TWIN_RULE bool OverlapLegal(const Strided &d, const Strided &s, uint32_t repeat, uint32_t blocks, bool accumulates)
 {
     if (repeat == 0 || blocks == 0) {
         return true;
@@ -190,7 +194,7 @@ inline bool OverlapLegal(const Strided &d, const Strided &s, uint32_t repeat, ui
     return true;
 }
 template <typename I, typename D, typename S>
-inline void RequireOverlap(I &i, const LocalTensor<D> &d, const LocalTensor<S> &s, uint32_t dBlk, uint32_t sBlk,
+TWIN_RULE void RequireOverlap(I &i, const LocalTensor<D> &d, const LocalTensor<S> &s, uint32_t dBlk, uint32_t sBlk,
                            uint32_t dRep, uint32_t sRep, const Repeats &r, bool accumulates)
 {
     const uint64_t dStart = d.Region().address, sStart = s.Region().address;
@@ -218,7 +222,7 @@ struct Walk {
 };
 enum class Access { kRead, kWrite };
 template <typename I, typename T>
-inline void DeclareWalk(I &i, const LocalTensor<T> &t, const Repeats &r, uint32_t lanes, Walk w, Access access)
+TWIN_RULE void DeclareWalk(I &i, const LocalTensor<T> &t, const Repeats &r, uint32_t lanes, Walk w, Access access)
 {
     auto touch = [&](const Extent &e) {
         if (access == Access::kRead) {
@@ -254,7 +258,7 @@ template <typename F> inline void ForParts(const Repeats &r, const RepShape &s, 
 }
 template <typename T> inline T *Blocks(T *p, uint64_t blocks) { return p + blocks * kBlockLanes<T>; }
 
-template <typename I, typename T> inline void RequireUb(I &i, const LocalTensor<T> &t, const char *operand)
+template <typename I, typename T> TWIN_RULE void RequireUb(I &i, const LocalTensor<T> &t, const char *operand)
 {
     i.In(t, Space::UB, operand);
 }

@@ -42,7 +42,7 @@ inline FoldCall MakeFold(M mask, int32_t repeat, int32_t dstRep, int32_t srcBlk,
 inline uint64_t Count(int32_t n) { return static_cast<uint64_t>(n); }
 
 template <typename T, typename I>
-inline void DeclareFold(I &i, const LocalTensor<T> &d, const LocalTensor<T> &a, const FoldCall &f, const FoldForm &form,
+TWIN_RULE void DeclareFold(I &i, const LocalTensor<T> &d, const LocalTensor<T> &a, const FoldCall &f, const FoldForm &form,
                         uint32_t resultBytes)
 {
     RequireUb(i, d, "dst");

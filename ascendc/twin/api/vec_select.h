@@ -21,7 +21,7 @@ inline namespace TWIN_NS {
 
 /// int32 can be compared for equality only (the real headers let the rest through).
 template <typename T, typename U, typename I>
-inline void RequireCompare(I &i, const LocalTensor<U> &d, AscendC::CMPMODE mode, uint32_t n)
+TWIN_RULE void RequireCompare(I &i, const LocalTensor<U> &d, AscendC::CMPMODE mode, uint32_t n)
 {
     RequireUb(i, d, "dst");
     i.Require(!std::is_same_v<T, int32_t> || mode == AscendC::CMPMODE::EQ, "compare-type",
@@ -69,7 +69,7 @@ template <typename T> inline uint32_t SelectPeriod(AscendC::SELMODE mode)
     return mode == AscendC::SELMODE::VSEL_CMPMASK_SPR ? kRepLanes<T> : 0;
 }
 template <typename T, typename U, typename I>
-inline void DeclareSelect(I &i, const LocalTensor<T> &d, const LocalTensor<U> &mask, const LocalTensor<T> &a,
+TWIN_RULE void DeclareSelect(I &i, const LocalTensor<T> &d, const LocalTensor<U> &mask, const LocalTensor<T> &a,
                           AscendC::SELMODE mode, uint32_t n)
 {
     RequireUb(i, d, "dst");

@@ -8,6 +8,7 @@
 // because our B slot is k-major while the chip's fractal is n-major.
 #pragma once
 
+#include "elementwise.h"
 #include "mmad.h"
 #include "moves.h"
 
@@ -22,15 +23,66 @@ template <typename T> TWIN_INLINE void StraightBlock(float *d, const T *a, uint3
     }
 }
 
+typedef uint16_t V8 __attribute__((vector_size(16)));
+typedef uint16_t V8u __attribute__((vector_size(16), aligned(2), may_alias));
+
+struct Rows8 {
+    V8 r0, r1, r2, r3, r4, r5, r6, r7;
+};
+/// Interleaves the upper four rows with the lower four; three rounds transpose an 8 x 8 block.
+TWIN_INLINE Rows8 Interleave(const Rows8 &v)
+{
+    constexpr V8 lo = {0, 8, 1, 9, 2, 10, 3, 11}, hi = {4, 12, 5, 13, 6, 14, 7, 15};
+    return {__builtin_shuffle(v.r0, v.r4, lo), __builtin_shuffle(v.r0, v.r4, hi),
+            __builtin_shuffle(v.r1, v.r5, lo), __builtin_shuffle(v.r1, v.r5, hi),
+            __builtin_shuffle(v.r2, v.r6, lo), __builtin_shuffle(v.r2, v.r6, hi),
+            __builtin_shuffle(v.r3, v.r7, lo), __builtin_shuffle(v.r3, v.r7, hi)};
+}
+/// Eight bf16 as floats: interleaving with zeros below shifts each of them up by 16 bits.
+TWIN_INLINE void StoreRow(float *d, V8 v)
+{
+    const V8 zero{};
+    const Rows8 wide = Interleave(Rows8{zero, zero, zero, zero, v, v, v, v});
+    __builtin_memcpy(d, &wide.r0, 16);
+    __builtin_memcpy(d + 4, &wide.r1, 16);
+}
+
+/// 8 x 8 block of bf16, rows 16 apart. 128-bit registers are what every target has, and the shuffles
+/// stay inside a lane.
+TWIN_INLINE void Transposed8x8(float *d, uint32_t dRow, const Bf16 *a)
+{
+    auto row = [a](int i) TWIN_LAMBDA -> V8 { return *reinterpret_cast<const V8u *>(a + i * 16); };
+    const Rows8 v = Interleave(Interleave(Interleave(
+        Rows8{row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7)})));
+    StoreRow(d, v.r0);
+    StoreRow(d + dRow, v.r1);
+    StoreRow(d + 2 * dRow, v.r2);
+    StoreRow(d + 3 * dRow, v.r3);
+    StoreRow(d + 4 * dRow, v.r4);
+    StoreRow(d + 5 * dRow, v.r5);
+    StoreRow(d + 6 * dRow, v.r6);
+    StoreRow(d + 7 * dRow, v.r7);
+}
+
+template <typename T> constexpr bool kIsBf16 = false;
+template <> constexpr bool kIsBf16<Bf16> = true;
+
 /// d[c][r] = a[r][c]; a has `rows` x `cols` elements, d rows are `dRow` floats apart.
 template <uint32_t rows, uint32_t cols, typename T>
 TWIN_INLINE void TransposedBlock(float *d, uint32_t dRow, const T *a)
 {
-    float t[rows * cols];
-    StraightBlock(t, a, rows * cols);
-    for (uint32_t c = 0; c < cols; ++c) {
-        for (uint32_t r = 0; r < rows; ++r) {
-            d[c * dRow + r] = t[r * cols + c];
+    if constexpr (kIsBf16<T> && cols == 16 && rows == 16) {
+        Transposed8x8(d, dRow, a);
+        Transposed8x8(d + 8, dRow, a + 8 * 16);
+        Transposed8x8(d + 8 * dRow, dRow, a + 8);
+        Transposed8x8(d + 8 * dRow + 8, dRow, a + 8 * 16 + 8);
+    } else {
+        float t[rows * cols];
+        StraightBlock(t, a, rows * cols);
+        for (uint32_t c = 0; c < cols; ++c) {
+            for (uint32_t r = 0; r < rows; ++r) {
+                d[c * dRow + r] = t[r * cols + c];
+            }
         }
     }
 }
@@ -167,50 +219,63 @@ inline void FillL0(float *d, float value, uint32_t repeat, uint32_t fractals, ui
 
 // --- Fixpipe ---
 
-template <typename D> TWIN_INLINE void FixRun(D *d, const float *c, uint32_t n, bool relu)
+template <bool relu, typename D> TWIN_INLINE void FixRun(D *d, const float *c, uint32_t n)
 {
-    if (relu) {
-        for (uint32_t i = 0; i < n; ++i) {
-            d[i] = Narrow<D>(ReluOf(c[i]));
-        }
-    } else {
-        for (uint32_t i = 0; i < n; ++i) {
-            d[i] = Narrow<D>(c[i]);
-        }
+    for (uint32_t i = 0; i < n; ++i) {
+        d[i] = Narrow<D>(relu ? ReluOf(c[i]) : c[i]);
     }
 }
 
-/// Row major: dst[r][c], rows dstStride elements apart.
-template <typename D> void FixpipeRows(void *d, const float *c, const Fixpipe &s)
+/// Row major: dst[r][c], rows dstStride elements apart. Strip by strip: L0C is read in order.
+template <bool relu, typename D> TWIN_INLINE void FixpipeRowsOf(D *d, const float *c, const Fixpipe &s)
 {
     for (uint32_t nd = 0; nd < s.ndNum; ++nd) {
-        const float *src = c + size_t(nd) * s.srcNd;
-        D *dst = static_cast<D *>(d) + size_t(nd) * s.dstNd;
-        for (uint32_t r = 0; r < s.m; ++r) {
-            D *row = dst + size_t(r) * s.dstStride;
-            uint32_t col = 0;
-            for (; col + 16 <= s.n; col += 16) {
-                FixRun(row + col, src + (col / 16) * size_t(s.srcStrip) + r * 16, 16, s.relu);
+        for (uint32_t col = 0; col < s.n; col += 16) {
+            const float *src = c + size_t(nd) * s.srcNd + (col / 16) * size_t(s.srcStrip);
+            D *dst = d + size_t(nd) * s.dstNd + col;
+            const uint32_t width = Min2(16, s.n - col);
+            if (width == 16) {
+                for (uint32_t r = 0; r < s.m; ++r) {
+                    FixRun<relu>(dst + size_t(r) * s.dstStride, src + r * 16, 16);
+                }
+            } else {
+                for (uint32_t r = 0; r < s.m; ++r) {
+                    FixRun<relu>(dst + size_t(r) * s.dstStride, src + r * 16, width);
+                }
             }
-            FixRun(row + col, src + (col / 16) * size_t(s.srcStrip) + r * 16, s.n - col, s.relu);
         }
+    }
+}
+template <typename D> void FixpipeRows(void *d, const float *c, const Fixpipe &s)
+{
+    if (s.relu) {
+        FixpipeRowsOf<true>(static_cast<D *>(d), c, s);
+    } else {
+        FixpipeRowsOf<false>(static_cast<D *>(d), c, s);
     }
 }
 
 /// Nz: 16-column strips (8 with split8, fp32 only), dstStride elements apart.
-template <typename D> void FixpipeNz(void *d, const float *c, const Fixpipe &s)
+template <bool relu, typename D> TWIN_INLINE void FixpipeNzOf(D *d, const float *c, const Fixpipe &s)
 {
     for (uint32_t strip = 0; strip < s.n / 16; ++strip) {
         const float *src = c + strip * size_t(s.srcStrip);
-        D *dst = static_cast<D *>(d);
         if (!s.split8) {
-            FixRun(dst + strip * size_t(s.dstStride), src, s.m * 16, s.relu);
+            FixRun<relu>(d + strip * size_t(s.dstStride), src, s.m * 16);
             continue;
         }
         for (uint32_t r = 0; r < s.m; ++r) {
-            FixRun(dst + (2 * strip) * size_t(s.dstStride) + r * 8, src + r * 16, 8, s.relu);
-            FixRun(dst + (2 * strip + 1) * size_t(s.dstStride) + r * 8, src + r * 16 + 8, 8, s.relu);
+            FixRun<relu>(d + (2 * strip) * size_t(s.dstStride) + r * 8, src + r * 16, 8);
+            FixRun<relu>(d + (2 * strip + 1) * size_t(s.dstStride) + r * 8, src + r * 16 + 8, 8);
         }
+    }
+}
+template <typename D> void FixpipeNz(void *d, const float *c, const Fixpipe &s)
+{
+    if (s.relu) {
+        FixpipeNzOf<true>(static_cast<D *>(d), c, s);
+    } else {
+        FixpipeNzOf<false>(static_cast<D *>(d), c, s);
     }
 }
 

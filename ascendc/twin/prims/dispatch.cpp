@@ -9,11 +9,19 @@
 namespace twin
 {
 
-namespace baseline { void FillTable(Prims &p); }
+#define TWIN_DECLARE_ISA(isa)                                    \
+    namespace isa                                                \
+    {                                                            \
+    void FillVector(Prims &p);                                   \
+    void FillCube(Prims &p);                                     \
+    inline void FillTable(Prims &p) { FillVector(p), FillCube(p); } \
+    }
+TWIN_DECLARE_ISA(baseline)
 #if defined(__x86_64__)
-namespace avx2 { void FillTable(Prims &p); }
-namespace avx512 { void FillTable(Prims &p); }
+TWIN_DECLARE_ISA(avx2)
+TWIN_DECLARE_ISA(avx512)
 #endif
+#undef TWIN_DECLARE_ISA
 
 namespace
 {

@@ -8,6 +8,10 @@
 
 #include "prims.h"
 
+#if defined(__AVX2__)
+#include <immintrin.h>   // one instruction below that vector extensions can't express
+#endif
+
 #define TWIN_INLINE inline __attribute__((always_inline))
 #define TWIN_LAMBDA __attribute__((always_inline))
 
@@ -35,9 +39,31 @@ typedef int32_t VIu __attribute__((vector_size(kLanes * 4), aligned(4), may_alia
 
 TWIN_INLINE VF Load(const float *p) { return *reinterpret_cast<const VFu *>(p); }
 TWIN_INLINE void Store(float *p, VF v) { *reinterpret_cast<VFu *>(p) = v; }
-TWIN_INLINE VF Splat(float x) { return VF{} + x; }
+// x - 0 is x for every x, so it folds to a plain broadcast; 0 + x is not (it turns -0 into 0).
+TWIN_INLINE VF Splat(float x) { return x - VF{}; }
 TWIN_INLINE VI Bits(VF v) { return reinterpret_cast<VI>(v); }
 TWIN_INLINE VF Floats(VI v) { return reinterpret_cast<VF>(v); }
+
+/// Lane masks (0 or -1 per lane) as bits, lowest lane first.
+TWIN_INLINE uint32_t LaneBits(VI m)
+{
+#if defined(__AVX512F__)
+    return _mm512_movepi32_mask(reinterpret_cast<__m512i>(m));
+#elif defined(__AVX2__)
+    return static_cast<uint32_t>(_mm256_movemask_ps(reinterpret_cast<__m256>(m)));
+#else
+    return (m[0] & 1u) | (m[1] & 2u) | (m[2] & 4u) | (m[3] & 8u);
+#endif
+}
+/// The other way: lane i is -1 where bit i is set.
+TWIN_INLINE VI BitLanes(uint32_t bits)
+{
+    VI lane{};
+    for (int i = 0; i < kLanes; ++i) {
+        lane[i] = 1 << i;
+    }
+    return (lane & (VI{} + static_cast<int32_t>(bits))) != 0;
+}
 
 TWIN_INLINE uint32_t FloatBits(float f)
 {

@@ -32,7 +32,6 @@ class LaneRuns
   public:
     TWIN_INLINE LaneRuns(const uint64_t mask[2], uint32_t lanes, uint32_t limit)
     {
-        // A prefix of lanes is by far the usual mask; it needs no bit scan.
         uint32_t at = 0;
         while (at < lanes) {
             if (!(mask[at / 64] >> (at % 64) & 1)) {
@@ -69,12 +68,40 @@ TWIN_INLINE uint32_t PrefixLanes(const uint64_t mask[2], uint32_t lanes)
                ? 64 + static_cast<uint32_t>(__builtin_popcountll(hi)) : 0;
 }
 
+/// A contiguous image of one repeat of an operand whose blocks are `blk` apart.
+template <uint32_t lanes, typename T> class Packed
+{
+  public:
+    explicit Packed(uint32_t blk) : blk_(blk) {}
+    /// The operand itself when its blocks touch. Whole blocks are read, masked lanes are not used.
+    TWIN_INLINE const T *Take(const T *p, uint32_t n)
+    {
+        if (blk_ == 1) {
+            return p;
+        }
+        for (uint32_t i = 0; i * PerBlock<T>() < n; ++i) {
+            __builtin_memcpy(image_ + i * PerBlock<T>(), p + size_t(i) * blk_ * PerBlock<T>(), kBlockBytes);
+        }
+        return image_;
+    }
+    TWIN_INLINE void Give(T *p, uint32_t n) const
+    {
+        for (uint32_t i = 0; blk_ != 1 && i * PerBlock<T>() < n; ++i) {
+            const uint32_t rest = Min2(n - i * PerBlock<T>(), PerBlock<T>());
+            __builtin_memcpy(p + size_t(i) * blk_ * PerBlock<T>(), image_ + i * PerBlock<T>(), rest * sizeof(T));
+        }
+    }
+
+  private:
+    uint32_t blk_;
+    alignas(64) T image_[lanes];
+};
+
 template <typename D, typename A, typename B, typename F>
 TWIN_INLINE void WalkRep(D *d, const A *a, const B *b, const RepShape &s, F run)
 {
     constexpr uint32_t wide = Max2(Max2(sizeof(D), sizeof(A)), sizeof(B));
     constexpr uint32_t lanes = 256 / wide;
-    constexpr uint32_t block = kBlockBytes / wide;   // smallest run that no stride can split
     const size_t dStep = size_t(s.dRep) * PerBlock<D>(), aStep = size_t(s.aRep) * PerBlock<A>(),
                  bStep = size_t(s.bRep) * PerBlock<B>();
     const bool dense = s.dBlk == 1 && s.aBlk == 1 && s.bBlk == 1;
@@ -89,19 +116,25 @@ TWIN_INLINE void WalkRep(D *d, const A *a, const B *b, const RepShape &s, F run)
         }
         return;
     }
+    if (prefix > 0) {
+        // Strided blocks (a row broadcast has stride 0) are packed first: one run per repeat.
+        Packed<lanes, D> pd(s.dBlk);
+        Packed<lanes, A> pa(s.aBlk);
+        Packed<lanes, B> pb(s.bBlk);
+        for (uint32_t r = 0; r < s.repeat; ++r) {
+            const A *x = pa.Take(a + r * aStep, prefix);
+            const B *y = pb.Take(b + r * bStep, prefix);
+            D *to = d + r * dStep;
+            run(const_cast<D *>(pd.Take(to, prefix)), x, y, prefix);
+            pd.Give(to, prefix);
+        }
+        return;
+    }
     auto at = [&](uint32_t r, uint32_t lane, uint32_t n) {
         run(Lane(d + r * dStep, lane, s.dBlk), Lane(a + r * aStep, lane, s.aBlk),
             Lane(b + r * bStep, lane, s.bBlk), n);
     };
-    if (prefix > 0 && prefix % block == 0) {
-        // The row-broadcast form (src1BlkStride 0) comes here: a constant length unrolls the run.
-        for (uint32_t r = 0; r < s.repeat; ++r) {
-            for (uint32_t lane = 0; lane < prefix; lane += block) {
-                at(r, lane, block);
-            }
-        }
-        return;
-    }
+    constexpr uint32_t block = kBlockBytes / wide;   // smallest run that no stride can split
     const LaneRuns runs(s.mask, lanes, dense ? 0 : block);
     for (uint32_t r = 0; r < s.repeat; ++r) {
         for (uint32_t i = 0; i < runs.Count(); ++i) {

@@ -20,7 +20,26 @@ template <Cmp op, typename W> TWIN_INLINE bool Test(W a, W b)
     }
 }
 
-/// One byte of results at a time; n is a multiple of 8 (the API asks for 256 bytes of lanes).
+/// Floats, a register at a time. n is a multiple of 64 lanes, which the API asks for.
+template <Cmp op, typename Other> TWIN_INLINE void CompareFloats(uint8_t *d, const float *a, uint32_t n, Other other)
+{
+    for (uint32_t i = 0; i + 32 <= n; i += 32) {
+        uint32_t word = 0;
+        for (int j = 0; j < 32; j += kLanes) {
+            const VF x = Load(a + i + j), y = other(i + j);
+            const VI m = op == Cmp::kLt   ? VI(x < y)
+                         : op == Cmp::kGt ? VI(x > y)
+                         : op == Cmp::kEq ? VI(x == y)
+                         : op == Cmp::kLe ? VI(x <= y)
+                         : op == Cmp::kGe ? VI(x >= y)
+                                          : VI(x != y);
+            word |= LaneBits(m) << j;
+        }
+        __builtin_memcpy(d + i / 8, &word, 4);
+    }
+}
+
+/// Other types one byte of results at a time.
 template <Cmp op, typename T, typename Other> TWIN_INLINE void CompareRun(uint8_t *d, const T *a, uint32_t n,
                                                                           Other other)
 {
@@ -36,13 +55,22 @@ template <Cmp op, typename T, typename Other> TWIN_INLINE void CompareRun(uint8_
 
 template <Cmp op, typename T> void CompareCount(uint8_t *d, const void *a, const void *b, uint32_t n)
 {
-    const T *y = static_cast<const T *>(b);
-    CompareRun<op>(d, static_cast<const T *>(a), n, [y](uint32_t i) TWIN_LAMBDA { return Widen(y[i]); });
+    const T *x = static_cast<const T *>(a), *y = static_cast<const T *>(b);
+    if constexpr (kIsFloat<T>) {
+        CompareFloats<op>(d, x, n, [y](uint32_t i) TWIN_LAMBDA { return Load(y + i); });
+    } else {
+        CompareRun<op>(d, x, n, [y](uint32_t i) TWIN_LAMBDA { return Widen(y[i]); });
+    }
 }
 template <Cmp op, typename T> void CompareScalarCount(uint8_t *d, const void *a, uint32_t bits, uint32_t n)
 {
     const auto value = ScalarFromBits<T>(bits);
-    CompareRun<op>(d, static_cast<const T *>(a), n, [value](uint32_t) TWIN_LAMBDA { return value; });
+    const T *x = static_cast<const T *>(a);
+    if constexpr (kIsFloat<T>) {
+        CompareFloats<op>(d, x, n, [value](uint32_t) TWIN_LAMBDA { return Splat(value); });
+    } else {
+        CompareRun<op>(d, x, n, [value](uint32_t) TWIN_LAMBDA { return value; });
+    }
 }
 
 /// period 0: bits are consumed one after the other; else lane i uses bit i % period.
@@ -50,12 +78,19 @@ template <typename U, typename Other>
 TWIN_INLINE void SelectRun(U *d, const uint8_t *bits, const U *a, uint32_t n, uint32_t period, Other other)
 {
     uint32_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        const uint32_t at = period ? i % period : i;
-        const uint32_t byte = bits[at / 8];
-        for (uint32_t j = 0; j < 8; ++j) {
-            const U keep = static_cast<U>(0) - static_cast<U>(byte >> j & 1u);
-            d[i + j] = static_cast<U>((a[i + j] & keep) | (other(i + j) & static_cast<U>(~keep)));
+    if constexpr (sizeof(U) == 4) {
+        for (; i + 32 <= n; i += 32) {
+            uint32_t word;
+            __builtin_memcpy(&word, bits + (period ? i % period : i) / 8, 4);
+            for (int j = 0; j < 32; j += kLanes) {
+                VI x, y;
+                __builtin_memcpy(&x, a + i + j, sizeof(x));
+                for (int k = 0; k < kLanes; ++k) {
+                    y[k] = static_cast<int32_t>(other(i + j + k));
+                }
+                const VI r = BitLanes(word >> j) ? x : y;
+                __builtin_memcpy(d + i + j, &r, sizeof(r));
+            }
         }
     }
     for (; i < n; ++i) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// table.cpp - one instruction set's table; compiled once per set with -DTWIN_ISA=<name> and its
-// -march flags (prims/CMakeLists.txt). The loops below instantiate exactly the entries the type
-// tables of prims.h allow.
+// table_vector.cpp - the vector and DMA part of one instruction set's table; compiled once per set
+// with -DTWIN_ISA=<name> and its -march flags (prims/CMakeLists.txt). The loops below instantiate
+// exactly the entries the type tables of prims.h allow.
 #include "atomic.h"
 #include "cast.h"
-#include "cube_moves.h"
+#include "moves.h"
 #include "reduce.h"
 #include "select.h"
 
@@ -135,22 +135,7 @@ void FillMoves(Prims &p)
     p.addBlocksBf16 = AddBlocks<Bf16>;
 }
 
-void FillCube(Prims &p)
-{
-    p.load2d = Load2dMove;
-    p.load3d = Load3dMove;
-    p.fillL0 = FillL0;
-    p.mmad = Mmad;
-    p.biasRows = BiasRows;
-    p.fixpipeRows[int(FixOut::kF32)] = FixpipeRows<float>;
-    p.fixpipeRows[int(FixOut::kF16)] = FixpipeRows<Half>;
-    p.fixpipeRows[int(FixOut::kBf16)] = FixpipeRows<Bf16>;
-    p.fixpipeNz[int(FixOut::kF32)] = FixpipeNz<float>;
-    p.fixpipeNz[int(FixOut::kF16)] = FixpipeNz<Half>;
-    p.fixpipeNz[int(FixOut::kBf16)] = FixpipeNz<Bf16>;
-}
-
-void FillTable(Prims &p)
+void FillVector(Prims &p)
 {
     FillArithmetic(p);
     FillCasts(p);
@@ -160,7 +145,6 @@ void FillTable(Prims &p)
     FillCompares<Ty::kF16>(p);
     FillCompares<Ty::kI32>(p);
     FillMoves(p);
-    FillCube(p);
 }
 
 }  // namespace twin::TWIN_ISA
