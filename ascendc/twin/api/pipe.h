@@ -215,7 +215,7 @@ class TPipe
 {
   public:
     explicit TPipe(TWIN_HERE) : where_(where) { Init(where); }
-    ~TPipe()
+    ~TPipe() noexcept(false)  // a tensor left in a queue is found here
     {
         if constexpr (twin::kChecked) {
             twin::CheckedPipeDestroy(this, false, where_);

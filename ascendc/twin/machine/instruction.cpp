@@ -159,10 +159,10 @@ Instruction &Instruction::Touch(const Region &r, const Extent &extent, Access ac
                 "cut the count, or take a larger tensor");
     }
     uint32_t demand = align != 0 ? align : r.space == Space::GM ? r.elementBytes : kSpaceAlign[static_cast<int>(r.space)];
-    if (((r.address + e.start) & (demand - 1)) != 0) {
+    if ((r.address & (demand - 1)) != 0) {
         FaultAt(pipe_, where_, "alignment",
                 Format("%s starts at %s 0x%llx, which is not a multiple of %u", name_, SpaceText(r.space),
-                       static_cast<unsigned long long>(r.address + e.start), demand),
+                       static_cast<unsigned long long>(r.address), demand),
                 "move the tensor to an aligned offset (GM: use DataCopyPad)");
     }
     int p = static_cast<int>(pipe_);

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cases that need more than one core: cross-core flags, the cube side, kernel types, all-core sync.
+// Lines marked `fence: <tag>` are the fences that test_fences.py takes away, alone and together.
+#include "kernel_operator.h"
+
+namespace probe {
+
+using namespace AscendC;
+
+struct Tiling {
+    uint32_t which;
+    uint32_t count;
+    uint32_t steps;
+    uint32_t rest[5];
+};
+
+constexpr uint32_t kRows = 32;               // of the square tiles, fp32 and bf16
+constexpr uint32_t kTile = kRows * kRows;
+
+/// y = (bf16(x + 1) @ bf16(x + 1)) * 2 per step: V writes the operand, the cube multiplies, V scales the product.
+/// Single-buffered throughout, so that every back edge carries an order as well.
+class Pipeline
+{
+  public:
+    Pipeline(GM_ADDR x, GM_ADDR y, GM_ADDR workspace, const Tiling &t) : t_(t)
+    {
+        x_.SetGlobalBuffer((__gm__ float *)x, 4096);
+        y_.SetGlobalBuffer((__gm__ float *)y, 4096);
+        GM_ADDR mine = workspace + GetBlockIdx() / GetTaskRation() * 8192;
+        operand_.SetGlobalBuffer((__gm__ bfloat16_t *)mine, kTile);
+        product_.SetGlobalBuffer((__gm__ float *)(mine + 2048), kTile);
+    }
+
+    void Vector(TPipe &pipe)
+    {
+        TBuf<TPosition::VECCALC> buffer;
+        pipe.InitBuffer(buffer, 32 * 1024);
+        LocalTensor<float> in = buffer.GetWithOffset<float>(kTile, 0);
+        LocalTensor<bfloat16_t> half = buffer.GetWithOffset<bfloat16_t>(kTile, 8192);
+        LocalTensor<float> out = buffer.GetWithOffset<float>(kTile, 16384);
+        bool works = GetSubBlockIdx() == 0;  // the other AIV only takes part in the flags
+        SetFlag<HardEvent::V_MTE2>(0);  // fence: in free
+        SetFlag<HardEvent::MTE3_V>(0);  // fence: half free
+        SetFlag<HardEvent::MTE3_MTE2>(1);  // fence: out free
+        for (uint32_t s = 0; s < t_.steps; ++s) {
+            WaitFlag<HardEvent::V_MTE2>(0);  // fence: in free
+            if (works) {
+                DataCopy(in, x_, kTile);
+            }
+            SetFlag<HardEvent::MTE2_V>(0);  // fence: loaded
+            WaitFlag<HardEvent::MTE2_V>(0);  // fence: loaded
+            if (works) {
+                Adds(in, in, 1.0f, kTile);
+            }
+            PipeBarrier<PIPE_V>();  // fence: added
+            WaitFlag<HardEvent::MTE3_V>(0);  // fence: half free
+            if (works) {
+                Cast(half, in, RoundMode::CAST_RINT, kTile);
+            }
+            SetFlag<HardEvent::V_MTE2>(0);  // fence: in free
+            SetFlag<HardEvent::V_MTE3>(0);  // fence: cast
+            WaitFlag<HardEvent::V_MTE3>(0);  // fence: cast
+            if (works) {
+                DataCopy(operand_, half, kTile);
+            }
+            SetFlag<HardEvent::MTE3_V>(0);  // fence: half free
+            CrossCoreSetFlag<2, PIPE_MTE3>(0);  // fence: operand ready
+            CrossCoreWaitFlag(1);  // fence: product ready
+            WaitFlag<HardEvent::MTE3_MTE2>(1);  // fence: out free
+            if (works) {
+                DataCopy(out, product_, kTile);
+            }
+            SetFlag<HardEvent::MTE2_V>(1);  // fence: fetched
+            WaitFlag<HardEvent::MTE2_V>(1);  // fence: fetched
+            if (works) {
+                Muls(out, out, 2.0f, kTile);
+            }
+            SetFlag<HardEvent::V_MTE3>(1);  // fence: scaled
+            WaitFlag<HardEvent::V_MTE3>(1);  // fence: scaled
+            if (works) {
+                DataCopy(y_[s * kTile], out, kTile);
+            }
+            SetFlag<HardEvent::MTE3_MTE2>(1);  // fence: out free
+        }
+        WaitFlag<HardEvent::V_MTE2>(0);  // fence: in free
+        WaitFlag<HardEvent::MTE3_V>(0);  // fence: half free
+        WaitFlag<HardEvent::MTE3_MTE2>(1);  // fence: out free
+    }
+
+    void Cube(TPipe &pipe)
+    {
+        TBuf<TPosition::A1> l1;
+        TBuf<TPosition::A2> l0a;
+        TBuf<TPosition::B2> l0b;
+        TBuf<TPosition::CO1> l0c;
+        pipe.InitBuffer(l1, 2048);
+        pipe.InitBuffer(l0a, 2048);
+        pipe.InitBuffer(l0b, 2048);
+        pipe.InitBuffer(l0c, 4096);
+        LocalTensor<bfloat16_t> nz = l1.Get<bfloat16_t>(), a = l0a.Get<bfloat16_t>(), b = l0b.Get<bfloat16_t>();
+        LocalTensor<float> c = l0c.Get<float>();
+        SetFlag<HardEvent::MTE1_MTE2>(0);  // fence: l1 free
+        SetFlag<HardEvent::M_MTE1>(3);  // fence: l0 free
+        SetFlag<HardEvent::FIX_M>(0);  // fence: l0c free
+        for (uint32_t s = 0; s < t_.steps; ++s) {
+            CrossCoreWaitFlag(0);  // fence: operand ready
+            WaitFlag<HardEvent::MTE1_MTE2>(0);  // fence: l1 free
+            DataCopy(nz, operand_, Nd2NzParams(1, kRows, kRows, 0, kRows, kRows, 1, 0));
+            SetFlag<HardEvent::MTE2_MTE1>(0);  // fence: nz
+            WaitFlag<HardEvent::MTE2_MTE1>(0);  // fence: nz
+            WaitFlag<HardEvent::M_MTE1>(3);  // fence: l0 free
+            for (uint32_t m = 0; m < 2; ++m) {
+                LoadData(a[m * 512], nz, LoadData2DParams(m, 2, 2, 0, 0, false, 0));
+                LoadData(b[m * 512], nz, LoadData2DParams(m, 2, 2, 0, 0, true, 0));
+            }
+            SetFlag<HardEvent::MTE1_MTE2>(0);  // fence: l1 free
+            SetFlag<HardEvent::MTE1_M>(0);  // fence: l0 ready
+            WaitFlag<HardEvent::MTE1_M>(0);  // fence: l0 ready
+            WaitFlag<HardEvent::FIX_M>(0);  // fence: l0c free
+            MmadParams p;
+            p.m = p.n = p.k = kRows;
+            Mmad(c, a, b, p);
+            SetFlag<HardEvent::M_MTE1>(3);  // fence: l0 free
+            SetFlag<HardEvent::M_FIX>(0);  // fence: accumulated
+            WaitFlag<HardEvent::M_FIX>(0);  // fence: accumulated
+            FixpipeParamsV220 f;
+            f.nSize = f.mSize = f.srcStride = f.dstStride = kRows;
+            f.quantPre = QuantMode_t::NoQuant;
+            Fixpipe<float, float, CFG_ROW_MAJOR>(product_, c, f);
+            SetFlag<HardEvent::FIX_M>(0);  // fence: l0c free
+            CrossCoreSetFlag<2, PIPE_FIX>(1);  // fence: product ready
+        }
+        WaitFlag<HardEvent::MTE1_MTE2>(0);  // fence: l1 free
+        WaitFlag<HardEvent::M_MTE1>(3);  // fence: l0 free
+        WaitFlag<HardEvent::FIX_M>(0);  // fence: l0c free
+    }
+
+  private:
+    Tiling t_;
+    GlobalTensor<float> x_, y_, product_;
+    GlobalTensor<bfloat16_t> operand_;
+};
+
+/// Single rules. count = 0 keeps the rule, anything else breaks it.
+class Cases
+{
+  public:
+    Cases(GM_ADDR x, GM_ADDR y, GM_ADDR workspace, const Tiling &t) : t_(t)
+    {
+        x_.SetGlobalBuffer((__gm__ float *)x, 4096);
+        y_.SetGlobalBuffer((__gm__ float *)y, 4096);
+        w_.SetGlobalBuffer((__gm__ bfloat16_t *)workspace, 1 << 18);
+    }
+
+    void Vector(TPipe &pipe)
+    {
+        uint32_t sub = static_cast<uint32_t>(GetSubBlockIdx());
+        bool broken = t_.count != 0;
+        switch (t_.which) {
+            case 10:  // two cores write neighbouring elements (or the same one)
+                Neighbours(pipe, broken ? 0 : sub);
+                break;
+            case 11:  // one AIV hands data to the other
+                Handover(pipe, sub);
+                break;
+            case 12:
+                CrossCoreSetFlag<2, PIPE_MTE3>(broken ? 11 : 10);  // flag id
+                break;
+            case 13:  // 15 sets may wait, 16 not
+                for (uint32_t i = 0; i < 15 + t_.count; ++i) {
+                    CrossCoreSetFlag<2, PIPE_MTE3>(2);  // counter
+                }
+                break;
+            case 14:
+                if (sub == 0 || !broken) {
+                    CrossCoreSetFlag<2, PIPE_MTE3>(2);  // one AIV only
+                }
+                break;
+            case 15:
+                CrossCoreSetFlag<2, PIPE_MTE3>(2);
+                break;
+            case 16:
+                CrossCoreSetFlag<1, PIPE_MTE3>(4);
+                CrossCoreWaitFlag(4);
+                break;
+            case 18:
+                CrossCoreSetFlag<1, PIPE_V>(5);
+                if (!broken) {
+                    CrossCoreWaitFlag(5);
+                }
+                CrossCoreSetFlag<0, PIPE_V>(5);  // other mode
+                CrossCoreWaitFlag(5);
+                break;
+            case 19:
+                CrossCoreSetFlag<0, PIPE_MTE3>(6);  // all vector cores
+                CrossCoreWaitFlag(6);
+                break;
+            case 20:
+                if (broken) {
+                    SyncAll<true>();  // kind of sync
+                } else {
+                    SyncAll<false>();  // all cores
+                }
+                break;
+            case 22:
+                if (broken) {
+                    LocalTensor<float> none(nullptr, TPosition::CO1, 0, 4096);
+                    PipeBarrier<PIPE_M>();  // pipe of the cube
+                }
+                break;
+            default:
+                break;
+        }
+    }
+
+    void Cube(TPipe &pipe)
+    {
+        bool broken = t_.count != 0;
+        switch (t_.which) {
+            case 12:
+                CrossCoreWaitFlag(10);
+                break;
+            case 13:
+                for (uint32_t i = 0; i < 15; ++i) {
+                    CrossCoreWaitFlag(2);
+                }
+                break;
+            case 14:
+                CrossCoreWaitFlag(2);  // never arrives
+                break;
+            case 15:
+                if (!broken) {
+                    CrossCoreWaitFlag(2);
+                }
+                break;
+            case 16:
+                if (broken) {
+                    CrossCoreSetFlag<1, PIPE_FIX>(4);  // mode 1 on AIC
+                }
+                break;
+            case 17:  // M_MTE1 0 to 2 belong to TPipe
+                SetFlag<HardEvent::M_MTE1>(broken ? 0 : 3);  // id of TPipe
+                WaitFlag<HardEvent::M_MTE1>(broken ? 0 : 3);
+                break;
+            case 20:
+                SyncAll<false>();
+                break;
+            case 21:
+                Accumulate(pipe, broken);
+                break;
+            default:
+                break;
+        }
+    }
+
+  private:
+    void Neighbours(TPipe &pipe, uint32_t element)
+    {
+        TBuf<TPosition::VECCALC> buffer;
+        pipe.InitBuffer(buffer, 1024);
+        LocalTensor<bfloat16_t> t = buffer.Get<bfloat16_t>();
+        Duplicate(t, ToBfloat16(1.0f), 16);
+        SetFlag<HardEvent::V_MTE3>(0);
+        WaitFlag<HardEvent::V_MTE3>(0);
+        DataCopyPad(w_[element], t, {1, 2, 0, 0, 0});  // neighbours
+    }
+
+    void Handover(TPipe &pipe, uint32_t sub)
+    {
+        TBuf<TPosition::VECCALC> buffer;
+        pipe.InitBuffer(buffer, 1024);
+        LocalTensor<bfloat16_t> t = buffer.Get<bfloat16_t>();
+        bool flags = t_.count == 0;
+        if (sub == 0) {
+            Duplicate(t, ToBfloat16(1.0f), 64);
+            SetFlag<HardEvent::V_MTE3>(0);
+            WaitFlag<HardEvent::V_MTE3>(0);
+            DataCopy(w_, t, 64);  // handed over
+        }
+        if (flags) {
+            CrossCoreSetFlag<1, PIPE_MTE3>(3);
+            CrossCoreWaitFlag(3);
+        } else if (t_.count == 2) {  // the pipe of the flag has not done the work
+            CrossCoreSetFlag<1, PIPE_V>(3);
+            CrossCoreWaitFlag(3);
+        }
+        if (sub == 1) {
+            DataCopy(t, w_, 64);  // received
+        }
+    }
+
+    /// Two products into one small L0C block: PIPE_M is needed between them; a large block orders itself.
+    void Accumulate(TPipe &pipe, bool broken)
+    {
+        TBuf<TPosition::A2> l0a;
+        TBuf<TPosition::B2> l0b;
+        TBuf<TPosition::CO1> l0c;
+        pipe.InitBuffer(l0a, 16384);
+        pipe.InitBuffer(l0b, 16384);
+        pipe.InitBuffer(l0c, 65536);
+        LocalTensor<bfloat16_t> a = l0a.Get<bfloat16_t>(), b = l0b.Get<bfloat16_t>();
+        LocalTensor<float> c = l0c.Get<float>();
+        InitConstValue(a, InitConstValueParams<bfloat16_t>(1, 16, 0, ToBfloat16(1.0f)));
+        InitConstValue(b, InitConstValueParams<bfloat16_t>(1, 16, 0, ToBfloat16(1.0f)));
+        SetFlag<HardEvent::MTE1_M>(0);
+        WaitFlag<HardEvent::MTE1_M>(0);
+        MmadParams p;
+        p.m = p.n = t_.steps;
+        p.k = 16;
+        Mmad(c, a, b, p);
+        p.cmatrixInitVal = false;
+        if (!broken) {
+            PipeBarrier<PIPE_M>();
+        }
+        Mmad(c, a, b, p);  // accumulates
+    }
+
+    Tiling t_;
+    GlobalTensor<float> x_, y_;
+    GlobalTensor<bfloat16_t> w_;
+};
+
+}  // namespace probe
+
+extern "C" __global__ __aicore__ void groups(GM_ADDR x, GM_ADDR y, GM_ADDR workspace, GM_ADDR tiling)
+{
+    GET_TILING_DATA_WITH_STRUCT(probe::Tiling, t, tiling);
+    if (t.which == 30) {  // on the device this line decides before the kernel starts; here a case may choose
+        KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
+        if (t.count != 0) {
+            AscendC::SyncAll();  // no flags in this kernel type
+        }
+        return;
+    }
+    if (t.which == 31) {
+        KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_MIX_AIV_1_0);
+        AscendC::SyncAll();  // pure vector sync
+        return;
+    }
+    KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_MIX_AIC_1_2);
+    AscendC::TPipe pipe;
+    if (t.which == 0) {
+        probe::Pipeline op(x, y, workspace, t);
+        if ASCEND_IS_AIC {
+            op.Cube(pipe);
+        }
+        if ASCEND_IS_AIV {
+            op.Vector(pipe);
+        }
+        return;
+    }
+    probe::Cases op(x, y, workspace, t);
+    if ASCEND_IS_AIC {
+        op.Cube(pipe);
+    }
+    if ASCEND_IS_AIV {
+        op.Vector(pipe);
+    }
+}
