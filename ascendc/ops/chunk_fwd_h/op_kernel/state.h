@@ -84,9 +84,9 @@ struct StateUb {
         u + kChunk / kVectorCores * kDim * sizeof(bfloat16_t);      // G_last as it came
     static constexpr uint32_t decay = gate + kDim * sizeof(float);  // E(G_last)
     static constexpr uint32_t lane = decay + kDim * sizeof(float);
-    static constexpr uint32_t rowFactors =
-        kLanes * lane;  // E of a row in each of 8 lanes, fp32 [64, 8]
-    static constexpr uint32_t end = rowFactors + kHalfRows * kBlockBytes;
+    // Decay of a row in all lanes of a block, for each of the row's two repeats: fp32 [64, 2, 8].
+    static constexpr uint32_t rowFactors = kLanes * lane;
+    static constexpr uint32_t end = rowFactors + kHalfRows * kDim / kLanesF32 * kBlockBytes;
 };
 static_assert(StateUb::end <= kUbBytes, "state: the UB plan is too big");
 

@@ -30,6 +30,8 @@ class StateVector
     using Float = AscendC::LocalTensor<float>;
     using Half = AscendC::LocalTensor<bfloat16_t>;
     using BfloatGm = AscendC::GlobalTensor<bfloat16_t>;
+    static constexpr uint32_t kRowBlocks = kDim / kBlockF32;   // blocks and vector repeats of a
+    static constexpr uint32_t kRowRepeats = kDim / kLanesF32;  // state row
 
     /// A lane's place in its items and its buffers (StateUb).
     struct Lane {
@@ -53,7 +55,7 @@ class StateVector
         vNew_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args.vNew));
         half_ = AscendC::GetSubBlockIdx();
         pipe.InitBuffer(ub_, StateUb::end);
-        rowFactors_ = View<float>(ub_, StateUb::rowFactors, kHalfRows * kBlockF32);
+        rowFactors_ = View<float>(ub_, StateUb::rowFactors, kHalfRows * kRowRepeats * kBlockF32);
         const uint32_t group = AscendC::GetBlockIdx() / kVectorCores;
         for (uint32_t i = 0; i < kLanes; ++i) {
             Lane &lane = lanes_[i];
@@ -193,10 +195,10 @@ class StateVector
         const Share share = ShareOf(step.rows);
         const uint32_t count = share.count * kDim;
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kLanes + i);
-        MakeDecay(lane);
         if (count > 0) {
             Widen(lane.wideU, lane.u, count);
         }
+        MakeDecay(lane);  // its last fence serves wideU too
         AscendC::CrossCoreWaitFlag(FlagOf(i, kReadReady));
         if (count > 0) {
             AscendC::DataCopy(lane.incoming, lane.exchange[share.first * kDim], count);
@@ -241,24 +243,35 @@ class StateVector
         StartItem(lane, i);
     }
 
-    /// R = E R + K in one pass per half of the columns. E belongs to K: with the state [K, V] it is
-    /// one factor per row, spread over a block; with [V, K] it is a row that every row repeats.
+    /// R = E R + K. E belongs to K: with the state [V, K] it is a row that every row repeats (one
+    /// pass per half of the columns); with [K, V] it is one factor per row (a single pass).
     __aicore__ inline void Accumulate(Lane &lane, uint32_t i)
     {
-        constexpr uint8_t kRowBlocks = kDim / kBlockF32;
-        const bool vFirst = args_.t.stateVFirst;
-        if (!vFirst) {
-            AscendC::Brcb(rowFactors_, lane.decay[half_ * kHalfRows], kHalfRows / kBlockF32,
-                          {1, kBlockF32});
-            VectorFence();
+        const uint64_t lanes = kLanesF32;
+        if (args_.t.stateVFirst) {
+            const AscendC::BinaryRepeatParams perColumn(1, 1, 1, kRowBlocks, 0, kRowBlocks);
+            AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(i);
+            for (uint32_t column = 0; column < kDim; column += kLanesF32) {
+                AscendC::FusedMulAdd(lane.state[column], lane.decay[column], lane.incoming[column],
+                                     lanes, kHalfRows, perColumn);
+            }
+        } else {
+            const AscendC::BinaryRepeatParams perRow(1, 0, 1, kBlockF32, 1, kBlockF32);
+            SpreadDecay(lane);
+            AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(i);
+            AscendC::FusedMulAdd(lane.state, rowFactors_, lane.incoming, lanes,
+                                 kHalfRows * kRowRepeats, perRow);
         }
-        AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(i);
-        const AscendC::BinaryRepeatParams perRow(1, 0, 1, kRowBlocks, 1, kRowBlocks);
-        const AscendC::BinaryRepeatParams perColumn(1, 1, 1, kRowBlocks, 0, kRowBlocks);
-        for (uint32_t column = 0; column < kDim; column += kLanesF32) {
-            AscendC::FusedMulAdd(lane.state[column], vFirst ? lane.decay[column] : rowFactors_,
-                                 lane.incoming[column], static_cast<uint64_t>(kLanesF32), kHalfRows,
-                                 vFirst ? perColumn : perRow);
+        VectorFence();
+    }
+
+    /// The decay of each of this core's rows, once per repeat of that row, in all lanes of a block.
+    __aicore__ inline void SpreadDecay(Lane &lane)
+    {
+        const Float ofRows = lane.decay[half_ * kHalfRows];
+        for (uint32_t repeat = 0; repeat < kRowRepeats; ++repeat) {
+            AscendC::Brcb(rowFactors_[repeat * kBlockF32], ofRows, kHalfRows / kBlockF32,
+                          {kRowRepeats, kRowRepeats * kBlockF32});
         }
         VectorFence();
     }
