@@ -4,7 +4,7 @@
  *
  *   columns  for band i: k E(C_ij + S) of every earlier band j, and k / E(P) of band i itself where
  *            the gate is bounded
- *   rows     q E(P) and -beta k E(P): the products come out as q k^T o E and as -L
+ *   rows     q E(P) and k E(P); beta enters after the product, in fp32
  *   rhs      [beta k E(G) | beta v], the right operand of wy; E(G) = E(P) E(Ga)
  *   out      kg = k E(S) E(last),  qg = q E(G),  qg_scaled = bf16(scale qg) from the rounded qg
  *
@@ -59,7 +59,7 @@ class BandStage
             VectorFence();
             c.StoreSlot(PrepareSlot::rowQ + at * sizeof(bfloat16_t), q, kHalfElems);
             VectorFence();
-            FromStart(c, q, half, Chain::start);
+            FromStart(c, q, half);
             VectorFence();
             const Half qg = c.Stage(q, kHalfElems);
             const uint32_t valid = RowsIn(c.task.at.rows, half * kHalfRows, kHalfRows);
@@ -133,31 +133,30 @@ class BandStage
         }
     }
 
-    /// -beta k E(P) and beta k E(G).
+    /// k E(P) and beta k E(G).
     __aicore__ static inline void KeyRows(VectorCore &c, uint32_t half)
     {
         const Float &k = c.work[0];
         const uint32_t at = half * kHalfElems;
-        MulColumn(k, k, c.BetaNeg(c.round)[half * kHalfRows * kBlockF32], kHalfRows);
-        VectorFence();
         AscendC::Mul(k, k, c.prefix[at], kHalfElems);
         VectorFence();
         c.StoreSlot(PrepareSlot::rowK + at * sizeof(bfloat16_t), k, kHalfElems);
         VectorFence();
-        FromStart(c, k, half, Chain::negStart);
+        MulColumn(k, k, c.beta[half * kHalfRows * kBlockF32], kHalfRows);
+        VectorFence();
+        FromStart(c, k, half);
         VectorFence();
         c.StoreSlot(PrepareSlot::rhsW + at * sizeof(bfloat16_t), k, kHalfElems);
         VectorFence();
     }
 
-    /// E(P) -> E(G), or -E(G): one chain row per band.
-    __aicore__ static inline void FromStart(VectorCore &c, const Float &x, uint32_t half,
-                                            uint32_t chainRow)
+    /// E(P) -> E(G): one chain row per band.
+    __aicore__ static inline void FromStart(VectorCore &c, const Float &x, uint32_t half)
     {
         for (uint32_t i = 0; i < kBands / kHalves; ++i) {
             const uint32_t band = half * (kBands / kHalves) + i;
             const Float rows = x[i * kBandElems];
-            MulRow(rows, rows, c.chain[(chainRow + band) * kDim], kBand);
+            MulRow(rows, rows, c.chain[(Chain::start + band) * kDim], kBand);
         }
     }
 

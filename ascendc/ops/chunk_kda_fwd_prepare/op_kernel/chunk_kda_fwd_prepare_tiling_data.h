@@ -44,7 +44,7 @@ enum PrepareOutputs : uint32_t {
 
 /// GM workspace of one vector core: a ring of slots, then the unit tile. Bytes; layout in prepare.h.
 constexpr uint32_t kPrepareSlots = 2;
-constexpr uint32_t kPrepareSlotBytes = 136 * 1024;
+constexpr uint32_t kPrepareSlotBytes = 142 * 1024;
 constexpr uint32_t kPrepareLevels = 5;  // extra operand tiles where the gate has no bound
 constexpr uint32_t kPrepareLevelBytes = (32 + 8) * 1024;
 constexpr uint32_t kPrepareUnitBytes = 4 * 1024;

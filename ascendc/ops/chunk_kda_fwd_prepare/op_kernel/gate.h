@@ -12,7 +12,7 @@
  *   chain  13 rows that join bands; gk = G = P + Ga, times 1 / ln 2 with use_exp2. Exponents stay in
  *          natural units, so gk of either base comes with the same factors.
  *
- * Shapes  gamma, P, S fp32 [64, 128] in the prefix and suffix tiles; chain fp32 [17, 128]
+ * Shapes  gamma, P, S fp32 [64, 128] in the prefix and suffix tiles; chain fp32 [13, 128]
  * UB      g arrives in the suffix tile (bf16 in its first half) and is free after the first pass
  * Flags   in: kInGate (g); out: kOutWork (gk, half a chunk per work tile)
  */
@@ -60,9 +60,7 @@ class GateStage
         }
         AscendC::Exp(c.prefix, c.prefix, kChunkElems);
         AscendC::Exp(c.suffix, c.suffix, kChunkElems);
-        AscendC::Exp(c.chain, c.chain, Chain::negStart * kDim);
-        VectorFence();
-        AscendC::Muls(c.chain[Chain::negStart * kDim], c.chain, -1.0f, kBands * kDim);
+        AscendC::Exp(c.chain, c.chain, Chain::rows * kDim);
         VectorFence();
     }
 

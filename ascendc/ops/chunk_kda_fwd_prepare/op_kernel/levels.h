@@ -39,7 +39,7 @@ class LevelStage
         const uint32_t slot = PrepareSlot::levels + LevelOf(size) * PrepareSlot::levelTile;
         for (uint32_t half = 0; half < kHalves; ++half) {
             const uint32_t at = half * kHalfElems;
-            Factors(c, c.work[0], c.prefix[at], c.suffix[at], size);
+            Factors(c.work[0], c.prefix[at], c.suffix[at], size);
             VectorFence();
             const uint32_t bytes = slot + at * sizeof(bfloat16_t);
             Store(c, c.q[at], bytes);
@@ -60,7 +60,7 @@ class LevelStage
     }
 
     /// X of half a chunk.
-    __aicore__ static inline void Factors(VectorCore &c, const Float &x, const Float &prefix,
+    __aicore__ static inline void Factors(const Float &x, const Float &prefix,
                                           const Float &suffix, uint32_t size)
     {
         const uint32_t span = size * kDim;

@@ -94,8 +94,8 @@ class MergeCube
     /// N of a band: Nz [16, 16 band].
     __aicore__ static inline Wide Below(CubeCore &c, uint32_t lane, uint32_t band)
     {
-        const uint32_t at = band * (band - 1) / 2 * kBlockElems;
-        return c.L1<float>(lane, PrepareL1::below + at * sizeof(float), band * kBlockElems);
+        return c.L1<float>(lane, PrepareL1::below + BelowElement(band) * sizeof(float),
+                           band * kBlockElems);
     }
     __aicore__ static inline Wide PairTrip(CubeCore &c, uint32_t lane)
     {
@@ -119,11 +119,10 @@ class MergeCube
             LoadBlocks(c.L1<float>(PrepareL1::unit, kBlockElems), unit, 1);
         }
         LoadBlocks(Inverse(c, lane), c.Slot<float>(lane, round, PrepareSlot::inverse), kBands);
-        const auto below = c.Slot<float>(lane, round, PrepareSlot::off);
+        const auto below = c.Slot<float>(lane, round, PrepareSlot::below);
         for (uint32_t band = 1; band < kBands; ++band) {
-            // The k rows lie behind the q rows.
-            LoadMatrices(Below(c, lane, band), below[OffElement(band) + band * kBlockElems], 1, kBand,
-                         band * kBand, band * kBand, 0, 0);
+            LoadMatrices(Below(c, lane, band), below[BelowElement(band)], 1, kBand, band * kBand,
+                         band * kBand, 0, 0);
         }
         LoadMatrices(c.L1<bfloat16_t>(lane, PrepareL1::rhs, 2 * kChunkElems),
                      c.Slot<bfloat16_t>(lane, round, PrepareSlot::rhsW), 2, kChunk, kDim, kDim,

@@ -96,7 +96,7 @@ __aicore__ inline uint16_t FlagOf(PrepareFlag flag, uint32_t round)
 struct PrepareSlot {
     static constexpr uint32_t tile = kChunkElems * sizeof(bfloat16_t);
     static constexpr uint32_t rowQ = 0;               // q_hat E(P), bf16 [64, 128]
-    static constexpr uint32_t rowK = rowQ + tile;     // -beta k_hat E(P)
+    static constexpr uint32_t rowK = rowQ + tile;     // k_hat E(P)
     static constexpr uint32_t columns = rowK + tile;  // per band i: i + 1 blocks [16, 128] of k
     static constexpr uint32_t rhsW = columns + 10 * kBandElems * sizeof(bfloat16_t);
     static constexpr uint32_t rhsU = rhsW + tile;
@@ -104,7 +104,8 @@ struct PrepareSlot {
     static constexpr uint32_t diagonal = off + 6 * kScoreRows * kBand * sizeof(float);
     static constexpr uint32_t diagonalTile = kBands * kScoreRows * kBand * sizeof(float);
     static constexpr uint32_t inverse = diagonal + diagonalTile;  // fp32 [16][8 blocks of 8 columns]
-    static constexpr uint32_t trips = inverse + kBand * kChunk * sizeof(float);
+    static constexpr uint32_t below = inverse + kBand * kChunk * sizeof(float);  // -L, bands 1..3
+    static constexpr uint32_t trips = below + 6 * kBlockElems * sizeof(float);
     static constexpr uint32_t end = trips + 8 * kBlockElems * sizeof(float);
     // Where the gate has no bound: per level q and k tiles, then the products of all levels.
     static constexpr uint32_t levels = end;
@@ -125,6 +126,12 @@ __aicore__ inline uint32_t ColumnRow(uint32_t band, uint32_t from)
 __aicore__ inline uint32_t OffElement(uint32_t band)
 {
     return kScoreRows * kBand * (band * (band - 1) / 2);
+}
+
+/// First element of band `band` > 0 where only the 16 rows of q or k are kept: [16, 16 i] per band.
+__aicore__ inline uint32_t BelowElement(uint32_t band)
+{
+    return kBlockElems * (band * (band - 1) / 2);
 }
 
 /// Bytes of a slot, and of everything that belongs to one vector core.

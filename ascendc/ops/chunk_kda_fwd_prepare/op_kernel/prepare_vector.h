@@ -192,7 +192,7 @@ class PrepareVector
             copy.srcStride = (step - 1) * bytes;
         }
         AscendC::DataCopyPad(to, c_.Gm<T>(base)[first * kDim], copy,
-                             AscendC::DataCopyPadExtParams<T>{false, 0, 0, 0});
+                             AscendC::DataCopyPadExtParams<T>());
     }
 
     __aicore__ inline void FetchGate()
@@ -250,13 +250,16 @@ class PrepareVector
         const uint32_t rows = next_.at.rows;
         const bool dense = !c_.args.t.tokenMajor;
         const uint32_t count = dense ? rows : 1;
-        const uint32_t stride = dense ? 0 : (next_.valueStep - 1) * sizeof(T);
-        const uint8_t fill = (perLine - count % perLine) % perLine;
-        AscendC::DataCopyPad(
-            View<T>(c_.ub, PrepareUb::betaIn, kChunk * perLine), c_.Gm<T>(c_.args.beta)[next_.valueIn],
-            AscendC::DataCopyExtParams{static_cast<uint16_t>(dense ? 1 : rows),
-                                       static_cast<uint32_t>(count * sizeof(T)), stride, 0, 0},
-            AscendC::DataCopyPadExtParams<T>{true, 0, fill, static_cast<T>(0.0f)});
+        AscendC::DataCopyExtParams copy{1, static_cast<uint32_t>(count * sizeof(T)), 0, 0, 0};
+        if (!dense) {
+            copy.blockCount = rows;
+            copy.srcStride = (next_.valueStep - 1) * sizeof(T);
+        }
+        AscendC::DataCopyPadExtParams<T> pad;
+        pad.isPad = true;
+        pad.rightPadding = (perLine - count % perLine) % perLine;
+        AscendC::DataCopyPad(View<T>(c_.ub, PrepareUb::betaIn, kChunk * perLine),
+                             c_.Gm<T>(c_.args.beta)[next_.valueIn], copy, pad);
     }
 
     VectorCore c_;

@@ -2,7 +2,7 @@
  *
  * scores - products of rows and columns, band by band
  *
- *   band i   [q rows; -beta k rows] (32) x columns of bands 0 .. i-1 (16 i), and of band i itself
+ *   band i   [q rows; k rows] (32) x columns of bands 0 .. i-1 (16 i), and of band i itself
  *            where the gate is bounded, k = 128
  *   levels   per level and band: [q; k] (32) x k (16), for the diagonal blocks where it is not
  *

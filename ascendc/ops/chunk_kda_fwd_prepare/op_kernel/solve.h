@@ -4,8 +4,8 @@
  *
  *   The cube left, per level (one level where the gate is bounded), the diagonal blocks
  *       D[band] = [q; k] k^T      fp32 [4 bands][16 q rows, 16 k rows][16]
- *   of which the mask of the level picks what is valid; the k rows are -L. And, below the blocks,
- *   q k^T of bands 1..3: fp32 [16, 16 i].
+ *   of which the mask of the level picks what is valid. And, below the blocks, [q; k] k^T of bands
+ *   1..3: fp32 [32, 16 i]. Rows of k times -beta, in fp32, are -L.
  *
  *   Aqk = scale * (those blocks and D), zero above the diagonal
  *   X_b = (I + L_b)^-1 for the four 16 x 16 blocks b side by side, by substitution:
@@ -14,9 +14,9 @@
  * Lanes   a row of X is [2 column halves][4 blocks][8 columns], so that one 32-byte block is 8 columns
  *         of one block and the cube finds its fractals; factors -L[i][j] of the four blocks are spread
  *         over neighbouring 32-byte blocks by Brcb, index (i, j, block).
- * UB      D and q k^T in work tile B (levels 0..3 of D in the prefix tile), X in work tile A, factors
- *         32K in the prefix tile
- * Flags   in: kInScores; out: kOutAqk, kOutWork (X)
+ * UB      D and q k^T in work tile B (levels 0..3 of D in the prefix tile), k k^T in the chain tile, X
+ *         in work tile A, factors 32K in the prefix tile
+ * Flags   in: kInScores; out: kOutAqk, kOutWork (-L, then X)
  */
 #ifndef CHUNK_KDA_FWD_PREPARE_SOLVE_H
 #define CHUNK_KDA_FWD_PREPARE_SOLVE_H
@@ -65,8 +65,9 @@ class SolveStage
         }
         const auto below = c.Gm<float>(slot + PrepareSlot::off);
         for (uint32_t band = 1; band < kBands; ++band) {
-            AscendC::DataCopy(low[kOff + BelowElement(band)], below[OffElement(band)],
-                              band * kBlockElems);
+            const uint32_t count = band * kBlockElems;
+            AscendC::DataCopy(low[kOff + BelowElement(band)], below[OffElement(band)], count);
+            AscendC::DataCopy(c.chain[BelowElement(band)], below[OffElement(band) + count], count);
         }
         AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(kInScores);
     }
@@ -78,6 +79,7 @@ class SolveStage
         PickBlocks(c);
         VectorFence();
         Scores(c, of);
+        Below(c, previous);
         Factors(c);
         Substitute(c, previous);
     }
@@ -86,12 +88,8 @@ class SolveStage
     static constexpr uint32_t kDiagonalElems = kBands * kScoreRows * kBand;
     static constexpr uint32_t kOff = kDiagonalElems;  // q k^T below the blocks, behind D
     static constexpr uint32_t kOffElems = 6 * kBlockElems;
-    static_assert(kOff + kOffElems <= kHalfElems, "solve: products don't fit in a work tile");
-
-    __aicore__ static inline uint32_t BelowElement(uint32_t band)
-    {
-        return kBlockElems * (band * (band - 1) / 2);
-    }
+    static_assert(kOff + kOffElems <= kHalfElems && kOffElems <= Chain::rows * kDim,
+                  "solve: products don't fit");
 
     /// One bit per element of D: 16 bits a row.
     __aicore__ static inline AscendC::LocalTensor<uint16_t> Mask(VectorCore &c, uint32_t level)
@@ -121,15 +119,12 @@ class SolveStage
         AscendC::Duplicate(mask, static_cast<uint16_t>(forK), keys, 1, 1, 8);
     }
 
-    /// D of all levels -> one tile; -L where beta is not in it yet.
+    /// D of all levels -> one tile, in which the k rows become -L.
     __aicore__ inline void PickBlocks(VectorCore &c) const
     {
         const Float &d = c.work[1];
         AscendC::Select(d, Mask(c, levels_ - 1), d, 0.0f, AscendC::SELMODE::VSEL_TENSOR_SCALAR_MODE,
                         kDiagonalElems);
-        if (levels_ == 1) {
-            return;
-        }
         for (uint32_t level = 0; level + 1 < levels_; ++level) {
             VectorFence();
             AscendC::Select(d, Mask(c, level), c.prefix[level * kDiagonalElems], d,
@@ -142,6 +137,22 @@ class SolveStage
             AscendC::Mul(rows, rows, betaNeg[band * kBand * kBlockF32], kBand, kBand,
                          {1, 1, 0, 2, 2, 1});
         }
+    }
+
+    /// -L below the diagonal blocks, for the cube.
+    __aicore__ static inline void Below(VectorCore &c, uint64_t previous)
+    {
+        const Float betaNeg = c.BetaNeg(c.round - 1);
+        for (uint32_t band = 1; band < kBands; ++band) {
+            const Float rows = c.chain[BelowElement(band)];
+            const uint8_t width = 2 * band;
+            AscendC::Mul(rows, rows, betaNeg[band * kBand * kBlockF32], band * kBand, kBand,
+                         {1, 1, 0, width, width, 1});
+        }
+        AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(kOutWork + 1);
+        AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(kOutWork + 1);
+        AscendC::DataCopy(c.Gm<float>(c.args.workspace + previous + PrepareSlot::below), c.chain,
+                          kOffElems);
     }
 
     __aicore__ inline void Scores(VectorCore &c, const VectorTask &of) const

@@ -22,8 +22,7 @@ constexpr uint32_t kLaneBlocks = kLanesF32 / kBlockF32;
 struct Chain {
     static constexpr uint32_t start = 0;  // Ga_i, i = 0..3
     static constexpr uint32_t join = 4;   // C_10 C_20 C_30 last_0 | C_21 C_31 last_1 | C_32 last_2
-    static constexpr uint32_t negStart = 13;  // -E(Ga_i)
-    static constexpr uint32_t rows = 17;
+    static constexpr uint32_t rows = 13;
     /// Row that leads from the end of band `from` to band `to`, or to the last row (to = 4).
     __aicore__ static inline uint32_t Join(uint32_t from, uint32_t to)
     {
