@@ -13,7 +13,7 @@ from mindspore._c_expression import MSContext, ms_ctx_param
 
 from .. import aclnn, loader
 from ..checks import Desc, Plan
-from ..errors import ArgumentTypeError, LaunchError
+from ..errors import ArgumentError, ArgumentTypeError
 from ..spec import names, spec
 from . import bridge
 
@@ -80,7 +80,7 @@ def resolve(op: str) -> _Target:
 def _resolve(binding: loader.Binding) -> _Target:
     on_device = _on_device()
     if on_device is not (binding.backend == "cann"):
-        raise LaunchError(
+        raise ArgumentError(
             f"{binding.op.name}: MindSpore runs on {'Ascend' if on_device else 'CPU'}, but the OPP in use "
             f"is a {binding.backend} build ({binding.library.path}); a cann build needs "
             'mindspore.set_device("Ascend"), a twin build mindspore.set_device("CPU")'

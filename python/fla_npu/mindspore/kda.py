@@ -25,7 +25,7 @@ __all__ = [
 
 ADAPTER = MindSporeAdapter()
 # A stage that the OPP lacks is found out before the first one runs.
-COMPOSED = MindSporeAdapter(("chunk_kda_fwd_prepare", "chunk_fwd_h", "chunk_kda_fwd_finalize"))
+COMPOSED = MindSporeAdapter(chunk_kda.STAGES)
 
 # The graph compiler parses the bodies of these functions: `refuse_jit` must be their first statement,
 # and what follows must stay within the syntax it knows (no try, with, lambda or comprehension).
