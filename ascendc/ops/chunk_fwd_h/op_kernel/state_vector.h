@@ -110,7 +110,7 @@ class StateVector
         AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(i);
         if (args_.t.initialState == kStateAbsent) {
             AscendC::Duplicate(lane.state, 0.0f, kHalfElems);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             return;
         }
         AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(i);
@@ -129,7 +129,7 @@ class StateVector
             AwaitLoad(i);
             AscendC::DataCopy(lane.state, lane.incoming, kHalfElems);
         }
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
     }
 
     __aicore__ inline void AwaitLoad(uint32_t i)
@@ -172,16 +172,16 @@ class StateVector
         Float exponent = lane.gate;
         if (args_.t.gateIsBf16) {
             Widen(lane.decay, lane.gate.ReinterpretCast<bfloat16_t>(), kDim);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             exponent = lane.decay;
         }
         if (args_.t.gateIsBase2) {
             AscendC::Muls(lane.decay, exponent, kLn2, kDim);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             exponent = lane.decay;
         }
         AscendC::Exp(lane.decay, exponent, kDim);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
     }
 
     /// v_new = bf16(u - W), this core's rows.
@@ -204,7 +204,7 @@ class StateVector
             AscendC::DataCopy(lane.incoming, lane.exchange[share.first * kDim], count);
             AwaitLoad(i);
             AscendC::Sub(lane.incoming, lane.wideU, lane.incoming, count);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             Narrow(lane.outgoing, lane.incoming, count);
             AwaitVector(i);
             AscendC::DataCopy(vNew_[(step.row + share.first) * kDim], lane.outgoing, count);
@@ -262,7 +262,7 @@ class StateVector
             AscendC::FusedMulAdd(lane.state, rowFactors_, lane.incoming, lanes,
                                  kHalfRows * kRowRepeats, perRow);
         }
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
     }
 
     /// The decay of each of this core's rows, once per repeat of that row, in all lanes of a block.
@@ -273,7 +273,7 @@ class StateVector
             AscendC::Brcb(rowFactors_[repeat * kBlockF32], ofRows, kHalfRows / kBlockF32,
                           {kRowRepeats, kRowRepeats * kBlockF32});
         }
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
     }
 
     /// h of the chunk that starts now.

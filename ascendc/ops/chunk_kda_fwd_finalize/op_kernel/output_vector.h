@@ -43,11 +43,11 @@ class OutputVector
     {
         triangle_ = View<Bits>(ub_, OutputUb::triangle, kScoreElems);
         AscendC::Duplicate(triangle_, static_cast<Bits>(0), kScoreElems);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         for (uint32_t row = 0; row < kChunk; ++row) {
             AscendC::Duplicate(triangle_[row * kChunk], static_cast<Bits>(0xFFFF), row + 1);
         }
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
     }
 
     __aicore__ inline void MaskScores(const ChunkTask &task, uint32_t slot, uint64_t target)
