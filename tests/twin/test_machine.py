@@ -7,7 +7,7 @@ import json
 import multiprocessing
 import threading
 
-import harness
+import probe_harness as harness
 import numpy as np
 import pytest
 
@@ -19,8 +19,15 @@ def test_counters_count_what_the_kernel_did(monkeypatch):
     assert c["macs"] == 2 * 32**3
     assert c["gm_to_ub"] == 2 * 2 * 4096 and c["ub_to_gm"] == 2 * (2048 + 4096)
     assert c["lanes"] == 2 * 3 * 1024
-    assert c["cross_flags"] == 2 * 3
+    assert c["cross_flags"] == 2 * 3, "per step: operand ready by both AIVs, product ready by the AIC"
     assert c["ub_peak"] == 32 * 1024 and c["cycles"] > 0
+
+
+def test_an_output_that_was_never_written_shows(monkeypatch):
+    monkeypatch.setenv("FLA_NPU_TWIN", "checked")
+    y = np.zeros(4096, dtype=np.float32)
+    assert harness.run("groups", 0, y=y, fields=(0, 2)).clean
+    assert np.isfinite(y[:2048]).all() and np.isnan(y[2048:]).all()
 
 
 def test_trace_is_json_with_a_bar_per_instruction(monkeypatch, tmp_path):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import harness
+import probe_harness as harness
 import pytest
 
 

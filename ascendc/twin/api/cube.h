@@ -107,11 +107,12 @@ TWIN_RULE void DeclareMmad(I &i, const LocalTensor<float> &c, const LocalTensor<
     }
     DeclareA(i, a, p);
     DeclareB(i, b, p);
-    DeclareC(i, c, p, accumulate);
-    // Two products on one block need PipeBarrier<PIPE_M> only while the first is short.
+    // Two products on one block need PipeBarrier<PIPE_M> only while they are short. Said before the block is
+    // declared: the check uses it.
     if (Blocks16(p.m) * Blocks16(p.n) >= 10) {
         i.OrderedInPipe();
     }
+    DeclareC(i, c, p, accumulate);
     i.Macs(p.m, p.n, p.k, sizeof(A) == 4 ? 4 : 16);
 }
 

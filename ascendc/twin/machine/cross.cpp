@@ -110,7 +110,7 @@ void SetAll(CheckedCore &core, int which, int flag, const Token &t)
     }
     for (CheckedCore *c : m.cores) {
         bool cube = c->type == CoreType::AIC;
-        if ((which == 2 || (which == 0) == cube) && (cube || c->sub < c->ratio)) {
+        if ((which == 2 || (which == 0) == cube) && (cube || c->sub < core.ratio)) {
             Post(core, *c, flag, whole);
         }
     }

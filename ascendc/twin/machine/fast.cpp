@@ -295,7 +295,7 @@ void GlobalSet(FastCore &me, int which, int flag)
     for (Group *g : launch.groups) {  // every member has set, so every group is resident
         for (FastCore &c : g->core) {
             bool cube = c.type == CoreType::AIC;
-            if (which == 2 || (which == 0) == cube) {
+            if ((which == 2 || (which == 0) == cube) && (cube || c.sub < me.ratio)) {
                 c.arrived[flag].fetch_add(1, std::memory_order_release);
             }
         }

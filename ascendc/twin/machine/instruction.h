@@ -136,7 +136,7 @@ class TWIN_EXPORT Instruction
         return RequireDisjoint(a.Region(), aBytes, b.Region(), bBytes, sameAllowed);
     }
     /// The hardware orders this instruction after earlier ones of its own pipe without a PipeBarrier
-    /// (Mmad of 10 fractals and more; Fixpipe is always so).
+    /// (Mmad of 10 fractals and more; Fixpipe is always so). Call it before the Reads and Writes it is about.
     Instruction &OrderedInPipe();
 
     // --- counters and simulated time ------------------------------------------------------------------------

@@ -17,8 +17,8 @@ struct Tiling {
 constexpr uint32_t kRows = 32;               // of the square tiles, fp32 and bf16
 constexpr uint32_t kTile = kRows * kRows;
 
-/// y = (bf16(x + 1) @ bf16(x + 1)) * 2 per step: V writes the operand, the cube multiplies, V scales the product.
-/// Single-buffered throughout, so that every back edge carries an order as well.
+/// y[s] = (bf16(x + 1) @ bf16(x + 1)) * 2 for every step s. AIV 0 makes the operand, the AIC multiplies, AIV 1 scales
+/// the product. On-chip buffers are single, GM slots double with credits: each fence carries an order of its own.
 class Pipeline
 {
   public:
@@ -26,65 +26,33 @@ class Pipeline
     {
         x_.SetGlobalBuffer((__gm__ float *)x, 4096);
         y_.SetGlobalBuffer((__gm__ float *)y, 4096);
-        GM_ADDR mine = workspace + GetBlockIdx() / GetTaskRation() * 8192;
-        operand_.SetGlobalBuffer((__gm__ bfloat16_t *)mine, kTile);
-        product_.SetGlobalBuffer((__gm__ float *)(mine + 2048), kTile);
+        operand_.SetGlobalBuffer((__gm__ bfloat16_t *)workspace, 2 * kTile);
+        product_.SetGlobalBuffer((__gm__ float *)(workspace + 4096), 2 * kTile);
     }
 
+    // In mode 2 both AIVs set every flag towards the AIC and both receive every flag from it. Each AIV gives the
+    // flags that concern only its sibling in advance, or takes them at the end, so that they order nothing here.
     void Vector(TPipe &pipe)
     {
         TBuf<TPosition::VECCALC> buffer;
         pipe.InitBuffer(buffer, 32 * 1024);
-        LocalTensor<float> in = buffer.GetWithOffset<float>(kTile, 0);
-        LocalTensor<bfloat16_t> half = buffer.GetWithOffset<bfloat16_t>(kTile, 8192);
-        LocalTensor<float> out = buffer.GetWithOffset<float>(kTile, 16384);
-        bool works = GetSubBlockIdx() == 0;  // the other AIV only takes part in the flags
-        SetFlag<HardEvent::V_MTE2>(0);  // fence: in free
-        SetFlag<HardEvent::MTE3_V>(0);  // fence: half free
-        SetFlag<HardEvent::MTE3_MTE2>(1);  // fence: out free
-        for (uint32_t s = 0; s < t_.steps; ++s) {
-            WaitFlag<HardEvent::V_MTE2>(0);  // fence: in free
-            if (works) {
-                DataCopy(in, x_, kTile);
+        if (GetSubBlockIdx() == 0) {
+            for (uint32_t s = 2; s < t_.steps; ++s) {
+                CrossCoreSetFlag<2, PIPE_MTE2>(3);  // fence: product free
             }
-            SetFlag<HardEvent::MTE2_V>(0);  // fence: loaded
-            WaitFlag<HardEvent::MTE2_V>(0);  // fence: loaded
-            if (works) {
-                Adds(in, in, 1.0f, kTile);
+            Produce(buffer.GetWithOffset<float>(kTile, 0), buffer.GetWithOffset<bfloat16_t>(kTile, 8192));
+            for (uint32_t s = 0; s < t_.steps; ++s) {
+                CrossCoreWaitFlag(2);  // fence: product ready
             }
-            PipeBarrier<PIPE_V>();  // fence: added
-            WaitFlag<HardEvent::MTE3_V>(0);  // fence: half free
-            if (works) {
-                Cast(half, in, RoundMode::CAST_RINT, kTile);
+        } else {
+            for (uint32_t s = 0; s < t_.steps; ++s) {
+                CrossCoreSetFlag<2, PIPE_MTE3>(0);  // fence: operand ready
             }
-            SetFlag<HardEvent::V_MTE2>(0);  // fence: in free
-            SetFlag<HardEvent::V_MTE3>(0);  // fence: cast
-            WaitFlag<HardEvent::V_MTE3>(0);  // fence: cast
-            if (works) {
-                DataCopy(operand_, half, kTile);
+            Consume(buffer.GetWithOffset<float>(kTile, 0));
+            for (uint32_t s = 2; s < t_.steps; ++s) {
+                CrossCoreWaitFlag(1);  // fence: operand free
             }
-            SetFlag<HardEvent::MTE3_V>(0);  // fence: half free
-            CrossCoreSetFlag<2, PIPE_MTE3>(0);  // fence: operand ready
-            CrossCoreWaitFlag(1);  // fence: product ready
-            WaitFlag<HardEvent::MTE3_MTE2>(1);  // fence: out free
-            if (works) {
-                DataCopy(out, product_, kTile);
-            }
-            SetFlag<HardEvent::MTE2_V>(1);  // fence: fetched
-            WaitFlag<HardEvent::MTE2_V>(1);  // fence: fetched
-            if (works) {
-                Muls(out, out, 2.0f, kTile);
-            }
-            SetFlag<HardEvent::V_MTE3>(1);  // fence: scaled
-            WaitFlag<HardEvent::V_MTE3>(1);  // fence: scaled
-            if (works) {
-                DataCopy(y_[s * kTile], out, kTile);
-            }
-            SetFlag<HardEvent::MTE3_MTE2>(1);  // fence: out free
         }
-        WaitFlag<HardEvent::V_MTE2>(0);  // fence: in free
-        WaitFlag<HardEvent::MTE3_V>(0);  // fence: half free
-        WaitFlag<HardEvent::MTE3_MTE2>(1);  // fence: out free
     }
 
     void Cube(TPipe &pipe)
@@ -105,7 +73,10 @@ class Pipeline
         for (uint32_t s = 0; s < t_.steps; ++s) {
             CrossCoreWaitFlag(0);  // fence: operand ready
             WaitFlag<HardEvent::MTE1_MTE2>(0);  // fence: l1 free
-            DataCopy(nz, operand_, Nd2NzParams(1, kRows, kRows, 0, kRows, kRows, 1, 0));
+            DataCopy(nz, operand_[s % 2 * kTile], Nd2NzParams(1, kRows, kRows, 0, kRows, kRows, 1, 0));
+            if (s + 2 < t_.steps) {
+                CrossCoreSetFlag<2, PIPE_MTE2>(1);  // fence: operand free
+            }
             SetFlag<HardEvent::MTE2_MTE1>(0);  // fence: nz
             WaitFlag<HardEvent::MTE2_MTE1>(0);  // fence: nz
             WaitFlag<HardEvent::M_MTE1>(3);  // fence: l0 free
@@ -123,12 +94,15 @@ class Pipeline
             SetFlag<HardEvent::M_MTE1>(3);  // fence: l0 free
             SetFlag<HardEvent::M_FIX>(0);  // fence: accumulated
             WaitFlag<HardEvent::M_FIX>(0);  // fence: accumulated
+            if (s >= 2) {
+                CrossCoreWaitFlag(3);  // fence: product free
+            }
             FixpipeParamsV220 f;
             f.nSize = f.mSize = f.srcStride = f.dstStride = kRows;
             f.quantPre = QuantMode_t::NoQuant;
-            Fixpipe<float, float, CFG_ROW_MAJOR>(product_, c, f);
+            Fixpipe<float, float, CFG_ROW_MAJOR>(product_[s % 2 * kTile], c, f);
             SetFlag<HardEvent::FIX_M>(0);  // fence: l0c free
-            CrossCoreSetFlag<2, PIPE_FIX>(1);  // fence: product ready
+            CrossCoreSetFlag<2, PIPE_FIX>(2);  // fence: product ready
         }
         WaitFlag<HardEvent::MTE1_MTE2>(0);  // fence: l1 free
         WaitFlag<HardEvent::M_MTE1>(3);  // fence: l0 free
@@ -136,6 +110,54 @@ class Pipeline
     }
 
   private:
+    void Produce(const LocalTensor<float> &in, const LocalTensor<bfloat16_t> &half)
+    {
+        SetFlag<HardEvent::V_MTE2>(0);  // fence: in free
+        SetFlag<HardEvent::MTE3_V>(0);  // fence: half free
+        for (uint32_t s = 0; s < t_.steps; ++s) {
+            WaitFlag<HardEvent::V_MTE2>(0);  // fence: in free
+            DataCopy(in, x_, kTile);
+            SetFlag<HardEvent::MTE2_V>(0);  // fence: loaded
+            WaitFlag<HardEvent::MTE2_V>(0);  // fence: loaded
+            Adds(in, in, 1.0f, kTile);
+            PipeBarrier<PIPE_V>();  // fence: added
+            WaitFlag<HardEvent::MTE3_V>(0);  // fence: half free
+            Cast(half, in, RoundMode::CAST_RINT, kTile);
+            SetFlag<HardEvent::V_MTE2>(0);  // fence: in free
+            SetFlag<HardEvent::V_MTE3>(0);  // fence: cast
+            WaitFlag<HardEvent::V_MTE3>(0);  // fence: cast
+            if (s >= 2) {
+                CrossCoreWaitFlag(1);  // fence: operand free
+            }
+            DataCopy(operand_[s % 2 * kTile], half, kTile);
+            SetFlag<HardEvent::MTE3_V>(0);  // fence: half free
+            CrossCoreSetFlag<2, PIPE_MTE3>(0);  // fence: operand ready
+        }
+        WaitFlag<HardEvent::V_MTE2>(0);  // fence: in free
+        WaitFlag<HardEvent::MTE3_V>(0);  // fence: half free
+    }
+
+    void Consume(const LocalTensor<float> &out)
+    {
+        SetFlag<HardEvent::MTE3_MTE2>(1);  // fence: out free
+        for (uint32_t s = 0; s < t_.steps; ++s) {
+            CrossCoreWaitFlag(2);  // fence: product ready
+            WaitFlag<HardEvent::MTE3_MTE2>(1);  // fence: out free
+            DataCopy(out, product_[s % 2 * kTile], kTile);
+            if (s + 2 < t_.steps) {
+                CrossCoreSetFlag<2, PIPE_MTE2>(3);  // fence: product free
+            }
+            SetFlag<HardEvent::MTE2_V>(1);  // fence: fetched
+            WaitFlag<HardEvent::MTE2_V>(1);  // fence: fetched
+            Muls(out, out, 2.0f, kTile);
+            SetFlag<HardEvent::V_MTE3>(1);  // fence: scaled
+            WaitFlag<HardEvent::V_MTE3>(1);  // fence: scaled
+            DataCopy(y_[s * kTile], out, kTile);
+            SetFlag<HardEvent::MTE3_MTE2>(1);  // fence: out free
+        }
+        WaitFlag<HardEvent::MTE3_MTE2>(1);  // fence: out free
+    }
+
     Tiling t_;
     GlobalTensor<float> x_, y_, product_;
     GlobalTensor<bfloat16_t> operand_;
@@ -170,6 +192,7 @@ class Cases
                 for (uint32_t i = 0; i < 15 + t_.count; ++i) {
                     CrossCoreSetFlag<2, PIPE_MTE3>(2);  // counter
                 }
+                CrossCoreSetFlag<2, PIPE_MTE3>(7);
                 break;
             case 14:
                 if (sub == 0 || !broken) {
@@ -221,6 +244,7 @@ class Cases
                 CrossCoreWaitFlag(10);
                 break;
             case 13:
+                CrossCoreWaitFlag(7);  // takes nothing before all are set
                 for (uint32_t i = 0; i < 15; ++i) {
                     CrossCoreWaitFlag(2);
                 }

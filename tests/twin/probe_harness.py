@@ -8,6 +8,7 @@ compiled. Its four builds (fast and checked, AIC and AIV) and a C launcher go in
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import os
 import re
@@ -38,6 +39,7 @@ class Report:
         return self.status == 0
 
 
+@functools.cache
 def machine_library() -> Path:
     """libfla_twin.so of the installed OPP; FLA_NPU_TEST_TWIN_LIB names another one."""
     override = os.environ.get("FLA_NPU_TEST_TWIN_LIB")
@@ -75,6 +77,7 @@ def _entry_source(name: str, builds: list[str]) -> str:
     )
 
 
+@functools.cache
 def build(name: str) -> ctypes.CDLL:
     """The compiled probe `probes/<name>.cpp`; every probe takes (x, y, workspace, tiling)."""
     library = machine_library()
