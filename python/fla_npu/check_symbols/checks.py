@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The comparison: contracts and manifest on one side, the files of each place on the other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import re
+
+from .. import spec as contracts
+from .elf import Elf, ElfFault, read_elf
+from .tree import LIBRARY, Place
+
+__all__ = ["check"]
+
+TILING = re.compile(r"op_impl/ai_core/tbe/op_tiling/(?:lib/linux/[^/]+/)?(?:libcust_opmaster[^/]*|liboptiling)\.so$")
+KERNEL = re.compile(r"op_impl/ai_core/tbe/kernel/(?!config/)([^/]+)/([^/]+)/([^/]+)\.(so|o)$")
+MACHINES = {"AMD64": "x86_64", "arm64": "aarch64"}
+
+
+def check(places: list[Place], only: list[str], arch: str | None) -> dict:
+    """Everything --json prints: vendors, per operator what was found, findings, ok."""
+    names = [contracts.spec(name).name for name in only] or list(contracts.names())
+    vendors = [_Vendor(place, prefix, arch) for place in places for prefix in place.vendors]
+    findings = [finding for vendor in vendors for finding in vendor.findings]
+    ops = {name: _operator(contracts.spec(name), vendors, findings) for name in names}
+    for place in places:
+        if not place.vendors:
+            findings.append(_error(place.path, "holds no vendor directory"))
+    return {
+        "ok": not any(f["level"] == "error" for f in findings),
+        "inputs": [{"path": place.path, "kind": place.kind} for place in places],
+        "vendors": [vendor.summary() for vendor in vendors],
+        "ops": ops,
+        "findings": findings,
+    }
+
+
+def _error(where: str, text: str, op: str = "") -> dict:
+    return {"level": "error", "where": where, "op": op, "text": text}
+
+
+class _Vendor:
+    """One vendor directory, read: libraries, manifest, kernels."""
+
+    def __init__(self, place: Place, prefix: str, arch: str | None) -> None:
+        self.place, self.prefix = place, prefix
+        self.name = f"{place.path}:{prefix.rstrip('/')}" if prefix else place.path
+        self.findings: list[dict] = []
+        own = [f for f in [*place.files, *place.faults] if f.startswith(prefix)]
+        self.files = {f[len(prefix) :]: f for f in own}
+        self.manifest = self._manifest()
+        self.arch = arch or place.arch or MACHINES.get(platform.machine(), platform.machine())
+        self.elves = {
+            name: elf
+            for name in self.files
+            if name.endswith(".so") and (elf := self._elf(name)) is not None
+        }
+        self.api = self.elves.get(LIBRARY)
+        self.backend = self.manifest.get("backend") or (
+            "twin" if "op_api/lib/libfla_twin.so" in self.files else "cann"
+        )
+        self._check_layout()
+        self._check_build_ids()
+        self._check_files()
+
+    def error(self, text: str, op: str = "") -> None:
+        self.findings.append(_error(self.name, text, op))
+
+    def warn(self, text: str) -> None:
+        self.findings.append({"level": "warning", "where": self.name, "op": "", "text": text})
+
+    def read(self, name: str) -> bytes:
+        return self.place.files[self.files[name]]()
+
+    def _manifest(self) -> dict:
+        if "manifest.json" not in self.place.files:
+            self.warn("no manifest.json: names are checked, signatures, hashes and build ids can't be")
+            return {}
+        try:
+            return json.loads(self.place.files["manifest.json"]())
+        except ValueError as error:
+            self.error(f"manifest.json is damaged: {error}")
+            return {}
+
+    def _elf(self, name: str) -> Elf | None:
+        fault = self.place.faults.get(self.files[name])
+        if fault is None:
+            try:
+                elf = read_elf(self.read(name))
+                if elf.machine != self.arch:
+                    self.error(f"{name} is for {elf.machine}, needed is {self.arch}")
+                return elf
+            except ElfFault as why:
+                fault = str(why)
+            except OSError as why:
+                fault = f"can't be read: {why}"
+        self.error(f"{name} {fault}")
+        return None
+
+    def _check_layout(self) -> None:
+        if LIBRARY not in self.files:
+            self.error(f"{LIBRARY} is missing: no operator can be called")
+        for name in self.files:
+            if name.rsplit("/", 1)[-1] == "libopapi.so":
+                target = self.place.links.get(self.files[name])
+                what = f" (a link to {target})" if target else ""
+                self.error(
+                    f"{name}{what} has the name of CANN's own library and would shadow it; delete this file"
+                )
+        if not any(TILING.match(name) for name in self.files) and self.place.kind != "library":
+            self.error("no tiling library (op_impl/.../op_tiling/lib/linux/<arch>/libcust_opmaster_rt2.0.so)")
+
+    def _check_build_ids(self) -> None:
+        wanted = self.manifest.get("build_id", "")
+        ids = {name: elf.build_id for name, elf in self.elves.items()}
+        for name, found in ids.items():
+            if wanted and found and found != wanted:
+                self.error(f"{name} is of build {found}, the manifest of build {wanted}: two builds are mixed")
+            elif wanted and not found and name in self._packed():
+                self.error(f"{name} carries no build id, the manifest is of build {wanted}")
+        if not wanted and len({i for i in ids.values() if i}) > 1:
+            self.error("libraries of several builds are mixed: " + ", ".join(f"{n} {i}" for n, i in ids.items() if i))
+
+    def _packed(self) -> dict:
+        """Files of this vendor that the manifest lists: path -> {sha256, size}."""
+        listed = self.manifest.get("files", {})
+        return {f[len(self.prefix) :]: v for f, v in listed.items() if f.startswith(self.prefix)}
+
+    def _check_files(self) -> None:
+        packed = self._packed()
+        for name, entry in packed.items():
+            if name not in self.files:
+                self.error(f"{name} is missing; the manifest lists it")
+            elif self.files[name] in self.place.files:
+                if hashlib.sha256(self.read(name)).hexdigest() != entry["sha256"]:
+                    self.error(f"{name} is not the file that was packed (its sha256 differs from the manifest)")
+        for name in self.files if packed else ():
+            if name not in packed and name.endswith((".so", ".o")):
+                self.error(f"{name} is not part of this build (the manifest does not list it); delete it")
+
+    def kernels(self, op: str, op_type: str) -> dict[str, list[str]]:
+        """SoC -> kernel files of one operator. A twin kernel must define its entry table."""
+        found: dict[str, list[str]] = {soc: [] for soc in self.socs()}
+        for name in self.files:
+            kernel = KERNEL.match(name)
+            if kernel and kernel.group(2) == op and kernel.group(3).split("_")[0] == op_type:
+                elf = self.elves.get(name)
+                if kernel.group(4) == "o" or (elf and f"fla_kernel_{op}" in elf.data):
+                    found.setdefault(kernel.group(1), []).append(name)
+        return found
+
+    def socs(self) -> list[str]:
+        """SoCs of the manifest and of the kernel folders. The twin's one folder serves every chip."""
+        folders = {m.group(1) for name in self.files if (m := KERNEL.match(name))}
+        listed = self.manifest.get("socs", [])
+        return sorted(folders | set(listed[:1] if self.backend == "twin" else listed))
+
+    def tiling(self, op: str) -> bool:
+        """Is there tiling? The twin's is a symbol; in CANN's library it registers itself at load."""
+        if self.backend == "twin":
+            return any(f"fla_plan_{op}" in elf.functions for n, elf in self.elves.items() if TILING.match(n))
+        return any(TILING.match(name) for name in self.elves)
+
+    def summary(self) -> dict:
+        keys = ("version", "build_id", "git", "cann")
+        return {
+            "name": self.name, "backend": self.backend, "socs": self.socs(), "arch": self.arch,
+            **{key: self.manifest.get(key, "") for key in keys},
+        }
+
+
+def _operator(op: contracts.OpSpec, vendors: list[_Vendor], findings: list[dict]) -> dict:
+    """One row of the table; what is wrong goes to the findings."""
+    providers = [v for v in vendors if v.api and set(op.symbols) <= v.api.functions]
+    foreign = [
+        (v, name)
+        for v in vendors
+        for name, elf in v.elves.items()
+        if name != LIBRARY and set(op.symbols) & elf.functions
+    ]
+    row = {"aclnn": op.aclnn, "provided_by": [v.name for v in providers], "symbols": "missing",
+           "header": False, "prototype": "unknown", "tiling": False, "kernels": {}}
+    for vendor, name in foreign:
+        findings.append(_error(vendor.name, f"{name} also defines {op.aclnn}; whoever opens it gets that one", op.name))
+    if len(providers) > 1:
+        others = ", ".join(v.name for v in providers[1:])
+        findings.append(_error(providers[0].name, f"{op.aclnn} is in {len(providers)} vendors; this one wins, hidden: {others}", op.name))
+    if not providers:
+        row["symbols"] = _explain_missing(op, vendors, findings)
+        return row
+    winner = providers[0]
+    row["symbols"] = "ok"
+    row["header"] = f"op_api/include/aclnn_{op.name}.h" in winner.files
+    row["prototype"] = _check_prototype(op, winner, findings)
+    if winner.place.kind == "library":
+        return row
+    row["tiling"] = winner.tiling(op.name)
+    if not row["tiling"]:
+        findings.append(_error(winner.name, "the library has it, but no tiling library does", op.name))
+    row["kernels"] = {soc: bool(files) for soc, files in winner.kernels(op.name, op.aclnn.removeprefix("aclnn")).items()}
+    for soc, there in row["kernels"].items():
+        if not there:
+            findings.append(_error(winner.name, f"the library has it, but there is no kernel for {soc}", op.name))
+    if not row["kernels"]:
+        findings.append(_error(winner.name, "the library has it, but there is no kernel at all", op.name))
+    if not row["header"]:
+        findings.append(_error(winner.name, f"op_api/include/aclnn_{op.name}.h is missing", op.name))
+    return row
+
+
+def _check_prototype(op: contracts.OpSpec, vendor: _Vendor, findings: list[dict]) -> str:
+    built = vendor.manifest.get("ops", {}).get(op.name, {}).get("prototype_hash", "")
+    if not built:
+        return "unknown"
+    if built != op.prototype_hash:
+        findings.append(_error(vendor.name, f"{op.aclnn} was built with another parameter list: hash {built[:12]}, the contract has {op.prototype_hash[:12]}", op.name))
+        return "differs"
+    return "ok"
+
+
+def _explain_missing(op: contracts.OpSpec, vendors: list[_Vendor], findings: list[dict]) -> str:
+    """Both symbols from one library are needed; says for each library how far it gets."""
+    state = "missing"
+    for vendor in vendors:
+        if vendor.api is None:
+            findings.append(_error(vendor.name, f"not provided: {LIBRARY} can't be used", op.name))
+            continue
+        here = [s for s in op.symbols if s in vendor.api.functions]
+        away = [f"{s} is {vendor.api.why_not(s)}" for s in op.symbols if s not in here]
+        declared = f"op_api/include/aclnn_{op.name}.h" in vendor.files
+        if here:
+            state = "incomplete"
+            findings.append(_error(vendor.name, f"incomplete: {here[0]} is there, {away[0]}", op.name))
+        else:
+            note = "; its header declares it" if declared else ""
+            findings.append(_error(vendor.name, "not provided: " + ", ".join(away) + note, op.name))
+    return state

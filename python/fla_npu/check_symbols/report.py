@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table for people."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["print_report"]
+
+COLOURS = {"ok": "green", "unknown": "yellow"}
+
+
+def _mark(value: object) -> Text:
+    word = {True: "ok", False: "missing"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    return Text(word, style=COLOURS.get(word, "red"))
+
+
+def _kernels(kernels: dict[str, bool]) -> Text:
+    if not kernels:
+        return Text("none", style="red")
+    return Text(", ").join(Text(soc, style="green") if there else Text(f"{soc}: missing", style="red")
+                           for soc, there in kernels.items())
+
+
+def print_report(result: dict) -> None:
+    """Vendors, one row per operator, findings, verdict."""
+    console = Console(soft_wrap=True)
+    for vendor in result["vendors"]:
+        about = [vendor["backend"], *vendor["socs"], vendor["arch"], vendor["version"]]
+        about += [f"build {vendor['build_id']}"] if vendor["build_id"] else []
+        console.print(Text(f"{vendor['name']}: " + ", ".join(part for part in about if part)))
+    table = Table()
+    for heading in ("operator", "symbols", "prototype", "header", "tiling", "kernels"):
+        table.add_column(heading)
+    for name, row in result["ops"].items():
+        there = row["symbols"] == "ok"
+        table.add_row(
+            name, _mark(row["symbols"]), _mark(row["prototype"]) if there else "",
+            _mark(row["header"]) if there else "", _mark(row["tiling"]) if there else "",
+            _kernels(row["kernels"]) if there else "",
+        )
+    console.print(table)
+    for finding in result["findings"]:
+        subject = f"{finding['op']}: " if finding["op"] else ""
+        style = "red" if finding["level"] == "error" else "yellow"
+        console.print(Text.assemble((finding["level"], style), f" {subject}{finding['text']}  [{finding['where']}]"))
+    errors = sum(f["level"] == "error" for f in result["findings"])
+    console.print(Text("complete" if result["ok"] else f"{errors} problem{'s' if errors != 1 else ''}",
+                       style="green" if result["ok"] else "red"))

@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: Apache-2.0
+"""check_symbols on packages with one fault each, and on every shape a good package comes in."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+import zipfile
+from pathlib import Path
+
+import fake_opp
+import pytest
+from fake_opp import API, BOTH, OP, functions, identity, library
+
+API_LIB = "op_api/lib/libcust_opapi.so"
+
+
+def rebuild(vendor: Path, source: str, *flags: str) -> None:
+    """Replace the operator library and its hash in the manifest."""
+    library(vendor / API_LIB, identity() + source, *flags)
+    fake_opp.write_manifest(vendor.parents[1])
+
+
+def test_complete(look, opp):
+    seen = look(opp)
+    assert seen.status == 0, seen.text
+    assert seen.row == {
+        "aclnn": API, "provided_by": [f"{opp}:vendors/fla_npu"], "symbols": "ok", "header": True,
+        "prototype": "ok", "tiling": True, "kernels": {"ascend910b": True},
+    }
+
+
+def test_without_names_every_contract_is_expected(look, opp):
+    seen = look(opp, op=None)
+    assert seen.status == 1
+    assert seen.data["ops"][OP]["symbols"] == "ok"
+    assert seen.data["ops"]["chunk_kda_fwd_prepare"]["symbols"] == "missing"
+
+
+# What counts as providing a symbol
+
+
+def test_only_imported(look, vendor):
+    rebuild(vendor, f"int {BOTH[0]}(void); int {API}(void); int f(void) {{ return {BOTH[0]}() + {API}(); }}")
+    seen = look(vendor.parents[1])
+    assert (seen.status, seen.row["symbols"]) == (1, "missing")
+    assert f"{API} is only imported, not defined" in seen.text
+
+
+def test_hidden(look, vendor):
+    rebuild(vendor, functions(*BOTH), "-fvisibility=hidden")
+    seen = look(vendor.parents[1])
+    assert (seen.status, seen.row["symbols"]) == (1, "missing")
+    assert "absent or hidden" in seen.text
+
+
+@pytest.mark.parametrize("kept, lost", [BOTH, BOTH[::-1]])
+def test_half_of_the_pair(look, vendor, kept, lost):
+    rebuild(vendor, functions(kept))
+    seen = look(vendor.parents[1])
+    assert (seen.status, seen.row["symbols"]) == (1, "incomplete")
+    assert f"incomplete: {kept} is there, {lost} is" in seen.text
+
+
+def test_no_prefix_match(look, vendor):
+    rebuild(vendor, functions(f"{API}V2GetWorkspaceSize", f"{API}V2"))
+    assert look(vendor.parents[1]).row["symbols"] == "missing"
+
+
+def test_stripped(look, vendor):
+    rebuild(vendor, functions(*BOTH), "-s")
+    assert look(vendor.parents[1]).status == 0
+
+
+def test_section_headers_removed(look, vendor):
+    """A loader needs none; the dynamic segment says it all."""
+    path = vendor / API_LIB
+    data = bytearray(path.read_bytes())
+    data[0x28:0x30] = struct.pack("<Q", 0)  # e_shoff
+    data[0x3A:0x40] = b"\0" * 6  # e_shentsize, e_shnum, e_shstrndx
+    path.write_bytes(data)
+    fake_opp.write_manifest(vendor.parents[1])
+    assert look(vendor.parents[1]).status == 0
+
+
+def test_versioned(look, vendor, tmp_path):
+    script = tmp_path / "map"
+    script.write_text("V1 { global: *; };")
+    rebuild(vendor, functions(*BOTH), f"-Wl,--version-script={script}")
+    assert look(vendor.parents[1]).status == 0
+
+
+def test_weak(look, vendor):
+    rebuild(vendor, "".join(f"__attribute__((weak)) int {s}(void) {{ return 0; }}" for s in BOTH))
+    assert look(vendor.parents[1]).status == 0
+
+
+def test_data_is_no_function(look, vendor):
+    rebuild(vendor, f"int {API} = 1;" + functions(BOTH[0]))
+    seen = look(vendor.parents[1])
+    assert (seen.status, seen.row["symbols"]) == (1, "incomplete")
+    assert "defined as data" in seen.text
+
+
+def test_unresolved_needs_do_not_matter(look, vendor, tmp_path):
+    missing = library(tmp_path / "libascendcl.so", functions("acl"), "-Wl,-soname,libascendcl.so")
+    rebuild(vendor, functions(*BOTH), "-Wl,--no-as-needed", str(missing))
+    missing.unlink()
+    assert look(vendor.parents[1]).status == 0
+
+
+# Several providers
+
+
+def test_two_vendors(look, opp, tmp_path):
+    other = fake_opp.make_opp(tmp_path / "other")
+    seen = look(opp, other)
+    assert seen.status == 1
+    assert "is in 2 vendors; this one wins" in seen.text
+    assert seen.row["provided_by"][0].startswith(str(opp))
+    assert look(other, opp).row["provided_by"][0].startswith(str(other))
+
+
+def test_priority_of_config_ini(look, opp):
+    fake_opp.make_vendor(opp / "vendors/aaa")
+    (opp / "vendors/config.ini").write_text("load_priority=fla_npu,aaa\n")
+    fake_opp.write_manifest(opp)
+    seen = look(opp)
+    assert [name.split("/")[-1] for name in seen.row["provided_by"]] == ["fla_npu", "aaa"]
+    (opp / "vendors/config.ini").write_text("load_priority=aaa,fla_npu\n")
+    assert look(opp).row["provided_by"][0].endswith("aaa")
+
+
+@pytest.mark.parametrize("how", ["copy", "symlink", "hardlink"])
+def test_alias_of_cann_library(look, opp, vendor, how):
+    own, alias = vendor / API_LIB, vendor / "op_api/lib/libopapi.so"
+    {"copy": shutil.copy, "symlink": lambda a, b: b.symlink_to(a.name), "hardlink": os.link}[how](own, alias)
+    seen = look(opp)
+    assert seen.status == 1
+    assert "libopapi.so" in seen.text and "would shadow it; delete this file" in seen.text
+    assert f"also defines {API}" in seen.text
+
+
+# Pieces that do not fit
+
+
+def test_header_without_symbol(look, vendor):
+    rebuild(vendor, "")
+    assert "not provided" in (text := look(vendor.parents[1]).text) and "its header declares it" in text
+
+
+def test_symbol_without_kernel(look, opp, vendor):
+    shutil.rmtree(vendor / fake_opp.IMPL / f"kernel/ascend910b/{OP}")
+    fake_opp.write_manifest(opp)
+    seen = look(opp)
+    assert seen.status == 1
+    assert "the library has it, but there is no kernel for ascend910b" in seen.text
+
+
+def test_symbol_without_tiling(look, opp, vendor):
+    library(vendor / fake_opp.TILING, identity())
+    fake_opp.write_manifest(opp)
+    seen = look(opp)
+    assert (seen.status, seen.row["tiling"]) == (1, False)
+
+
+def test_kernel_under_another_name(look, opp, vendor):
+    """Runs of capitals split differently in two generators: the folder is not what the runtime derives."""
+    kernels = vendor / fake_opp.IMPL / "kernel/ascend910b"
+    (kernels / OP).rename(kernels / "chunk_fwdh")
+    fake_opp.write_manifest(opp)
+    assert "no kernel for ascend910b" in look(opp).text
+
+
+def test_other_prototype(look, opp):
+    fake_opp.write_manifest(opp, with_ops=())
+    assert look(opp).row["prototype"] == "unknown"
+    fake_opp.write_manifest(opp, ops={OP: {"prototype_hash": "f" * 64}})
+    seen = look(opp)
+    assert (seen.status, seen.row["prototype"]) == (1, "differs")
+
+
+@pytest.mark.parametrize("name", [API_LIB, "op_api/lib/libfla_twin.so", str(fake_opp.TILING)])
+def test_library_of_another_build(look, opp, vendor, name):
+    text = {API_LIB: functions(*BOTH), str(fake_opp.TILING): functions(f"fla_plan_{OP}")}.get(name, "")
+    library(vendor / name, identity("e" * 32) + text)
+    seen = look(opp)
+    assert seen.status == 1
+    assert f"{name} is of build {'e' * 32}" in seen.text and "two builds are mixed" in seen.text
+    assert "is not the file that was packed" in seen.text
+
+
+def test_every_file_is_noticed_when_it_is_gone(look, opp):
+    """One file at a time out of a complete package."""
+    unnoticed = []
+    files = sorted(p for p in opp.rglob("*") if p.is_file())
+    for path in files:
+        kept = path.read_bytes()
+        path.unlink()
+        seen = look(opp)
+        if seen.status == 0 and path.name != "manifest.json":
+            unnoticed.append(path.name)
+        path.write_bytes(kept)
+    # Without config.ini vendors are taken by name: nothing is lost.
+    assert unnoticed == ["config.ini"]
+    (opp / "manifest.json").unlink()
+    assert "no manifest.json" in look(opp).text
+
+
+def test_stray_library(look, opp, vendor):
+    library(vendor / "op_api/lib/libold.so", functions("old"))
+    assert "libold.so is not part of this build" in look(opp).text
+
+
+# Files that are no libraries
+
+
+def test_other_machine(look, opp):
+    assert "is for x86_64, needed is aarch64" in look(opp, arch="aarch64").text
+
+
+def test_machine_without_asking(look, opp, vendor):
+    path = vendor / API_LIB
+    data = bytearray(path.read_bytes())
+    data[0x12:0x14] = struct.pack("<H", 183)  # e_machine of aarch64
+    path.write_bytes(data)
+    seen = look(opp)
+    assert seen.status == 1 and "is for aarch64, needed is x86_64" in seen.text
+
+
+@pytest.mark.parametrize("size", [1, 20, 64, 200, 1000, 5000])
+def test_truncated(look, opp, vendor, size):
+    path = vendor / API_LIB
+    path.write_bytes(path.read_bytes()[:size])
+    seen = look(opp)
+    assert seen.status == 1
+    assert any(word in seen.text for word in ("is damaged or truncated", "is truncated", "is not an ELF file"))
+
+
+def test_empty_file(look, opp, vendor):
+    (vendor / API_LIB).write_bytes(b"")
+    assert "is an empty file" in look(opp).text
+
+
+def test_directory_in_place_of_a_library(look, opp, vendor):
+    (vendor / API_LIB).unlink()
+    (vendor / API_LIB).mkdir()
+    assert "libcust_opapi.so is a directory" in look(opp).text
+
+
+def test_dangling_link(look, opp, vendor):
+    (vendor / API_LIB).unlink()
+    (vendor / API_LIB).symlink_to("nowhere.so")
+    assert "is a dangling link to nowhere.so" in look(opp).text
+
+
+def test_linker_script(look, opp, vendor):
+    (vendor / API_LIB).write_text("/* GNU ld script */\nINPUT ( libother.so )\n")
+    assert "is a linker script" in look(opp).text
+
+
+def test_static_archive(look, opp, vendor):
+    (vendor / API_LIB).write_bytes(b"!<arch>\n")
+    assert "is not an ELF file" in look(opp).text
+
+
+@pytest.mark.parametrize("what", ["absent", "text", "folder", "zip"])
+def test_nothing_to_look_at(look, tmp_path, what):
+    path = tmp_path / "it"
+    if what == "text":
+        path.write_text("hello")
+    elif what == "folder":
+        path.mkdir()
+    elif what == "zip":
+        zipfile.ZipFile(path, "w").writestr("a/b", "c")
+    seen = look(path)
+    assert seen.status == 2
+    assert str(path) in seen.text
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root reads everything")
+def test_permission_is_named(look, opp, vendor):
+    vendor.chmod(0)
+    try:
+        assert "permission" in look(opp).text.lower()
+    finally:
+        vendor.chmod(0o755)
+
+
+# One package in every shape
+
+
+def as_wheel(opp: Path, out: Path, prefix: str = "") -> Path:
+    wheel = out / "fla_npu-0-py3-none-linux_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path in sorted(opp.rglob("*")):
+            if path.is_file():
+                archive.write(path, f"{prefix}fla_npu/opp/{path.relative_to(opp)}")
+    return wheel
+
+
+SHAPES = {
+    "opp": lambda opp, tmp: opp,
+    "vendors": lambda opp, tmp: opp / "vendors",
+    "vendor": lambda opp, tmp: opp / "vendors/fla_npu",
+    "package": lambda opp, tmp: shutil.copytree(opp, tmp / "fla_npu/opp").parent,
+    "site-packages": lambda opp, tmp: shutil.copytree(opp, tmp / "fla_npu/opp").parents[1],
+    "wheel": lambda opp, tmp: as_wheel(opp, tmp),
+    "wheel with .data": lambda opp, tmp: as_wheel(opp, tmp, "fla_npu-0.data/platlib/"),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_same_answer_in_every_shape(look, opp, tmp_path, shape):
+    seen = look(SHAPES[shape](opp, tmp_path))
+    assert seen.status == 0, seen.text
+    row = {key: value for key, value in seen.row.items() if key != "provided_by"}
+    assert row == {key: value for key, value in look(opp).row.items() if key != "provided_by"}
+
+
+def test_wheel_of_another_machine_is_judged_by_its_tag(look, opp, tmp_path):
+    wheel = as_wheel(opp, tmp_path)
+    assert "is for x86_64, needed is aarch64" in look(wheel.rename(tmp_path / "a-0-py3-none-linux_aarch64.whl")).text
+
+
+def test_lone_library(look, vendor):
+    seen = look(vendor / API_LIB)
+    assert seen.row["symbols"] == "ok"
+
+
+@pytest.mark.parametrize("variable", ["ASCEND_CUSTOM_OPP_PATH", "FLA_NPU_OPP_PATH"])
+def test_decoy_in_the_environment(tool, opp, tmp_path, variable):
+    decoy = fake_opp.make_opp(tmp_path / "decoy")
+    library(decoy / "vendors/fla_npu" / API_LIB, identity("d" * 32))
+    done = tool(opp, "--op", OP, "--json", **{variable: str(decoy / "vendors/fla_npu")})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert str(decoy) not in done.stdout
+
+
+# The program
+
+
+def test_exit_status_and_table(tool, opp, vendor):
+    done = tool(opp, "--op", OP)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert OP in done.stdout and "complete" in done.stdout
+    rebuild(vendor, functions(API))
+    done = tool(opp, "--op", OP)
+    assert done.returncode == 1 and "incomplete" in done.stdout
+    done = tool(opp / "nowhere")
+    assert done.returncode == 2 and "does not exist" in done.stderr
+    assert tool("--no-such-flag").returncode == 2
+
+
+def test_json_is_one_document(tool, opp):
+    assert json.loads(tool(opp, "--op", OP, "--json").stdout)["ok"] is True
+
+
+def test_unknown_operator(tool, opp):
+    done = tool(opp, "--op", "chunk_fwd")
+    assert done.returncode == 2 and "chunk_fwd_h" in done.stderr
+
+
+def test_nothing_is_loaded(opp, vendor, tmp_path):
+    """A library whose constructor leaves a mark is read, not run."""
+    mark = tmp_path / "ran"
+    source = f'#include <stdio.h>\n__attribute__((constructor)) static void run(void) {{ fopen("{mark}", "w"); }}'
+    path = vendor / API_LIB
+    command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path)]
+    subprocess.run(command, input=source + identity() + functions(*BOTH), text=True, check=True)
+    from fla_npu import check_symbols
+
+    check_symbols.main([str(opp), "--json"])
+    assert not mark.exists()
