@@ -146,7 +146,7 @@ def test_chains_with_built_in_operators_in_asynchronous_mode(tools):
             value = settle(settle(settle(out).float().transpose(0, 2, 1, 3)) * 0.5 + settle(final).mean() + v)
         return value
 
-    numbers = [i / 64 for i in range(60)]
+    numbers = [i / 64 for i in range(24)]
     queued = [chain(number, wait=False) for number in numbers]
     waited = [chain(number, wait=True) for number in numbers]
     pairs = zip(queued, waited, strict=True)
@@ -158,8 +158,10 @@ def test_views_parameters_and_metadata_tensors(tools):
     inputs = make_inputs(CASES["packed_rank4"], 8)
     given = tensors_of(inputs)
     want = tools.bits(run(inputs, given)[0])
-    strided = {name: (x.transpose(0, 2, 1, 3).contiguous().transpose(0, 2, 1, 3) if x.ndim == 4 else x)
-               for name, x in given.items()}  # fmt: skip
+    strided = {
+        name: x.transpose(0, 1, 3, 2).contiguous().transpose(0, 1, 3, 2) if x.ndim == 4 else x
+        for name, x in given.items()
+    }
     assert not strided["q"].is_contiguous()
     assert np.array_equal(tools.bits(run(inputs, strided)[0]), want)
 
