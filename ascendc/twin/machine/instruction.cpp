@@ -70,9 +70,9 @@ std::string ElementText(const Region &r, uint64_t byte)
                 Format("%s reads %s, which nothing in this kernel has written", name, place.c_str()),
                 "write it first (Duplicate, a padded copy), or cut the count to the valid elements");
     }
-    const Site &site = core.machine->sites[f.other.site];
-    const CheckedCore &otherCore = *core.machine->cores[f.other.agent >> 3];
-    Pipe otherPipe = static_cast<Pipe>(f.other.agent & 7);
+    const Site &site = core.machine->sites[SiteOf(f.other)];
+    const CheckedCore &otherCore = *core.machine->cores[AgentOf(f.other) >> 3];
+    Pipe otherPipe = static_cast<Pipe>(AgentOf(f.other) & 7);
     std::string who = &otherCore == &core ? std::string() : " of " + CoreName(otherCore);
     FaultAt(pipe, where, "race",
             Format("%s %s %s, not ordered after %s%s, which %s it on pipe %s (%s)", name,
@@ -170,8 +170,8 @@ Instruction &Instruction::Touch(const Region &r, const Extent &extent, Access ac
     if (orderedInPipe_) {
         core.known[p].at[p] = time_ - 1;
     }
-    Viewer viewer{Epoch{time_, static_cast<uint16_t>(core.index * 8 + p), site_}, core.known[p].at,
-                  core.remote.data(), &m.readerLists, Epoch{}};
+    Viewer viewer{MakeEpoch(time_, core.index * 8 + static_cast<uint32_t>(p), site_), core.known[p].at,
+                  core.remote.data(), &m.readerLists};
     auto sweep = [&](auto &shadow, uint64_t origin) {
         for (uint32_t j = 0; j < e.count2; ++j) {
             for (uint32_t i = 0; i < e.count1; ++i) {

@@ -46,9 +46,9 @@ void RefuseStale(CheckedCore &core, const GmStore &g, const CacheLineState &s, u
     uint64_t base = reinterpret_cast<uint64_t>(g.base);
     for (uint64_t b = at; b < at + bytes; b += 2) {
         Epoch last = g.shadow.LastWrite(b - base);
-        bool own = last.agent >> 3 == core.index && (last.agent & 7) == 0;
-        if (!own && !(last == s.seen[(b % kLine) / 2])) {
-            const Site &writer = core.machine->sites[last.site];
+        bool own = AgentOf(last) == core.index * 8;  // pipe S is number 0
+        if (!own && last != s.seen[(b % kLine) / 2]) {
+            const Site &writer = core.machine->sites[SiteOf(last)];
             RaiseFault(core, Complaint{"cache-stale", Pipe::S, where,
                                        Format("GetValue hits a cache line loaded at %s, before %s wrote it (%s)",
                                               Place(s.where).c_str(), writer.name, Place(writer.where).c_str()),
