@@ -33,6 +33,11 @@ class StateVector
     static constexpr uint32_t kRowBlocks = kDim / kBlockF32;   // blocks and vector repeats of a
     static constexpr uint32_t kRowRepeats = kDim / kLanesF32;  // state row
 
+    // The state goes through UB in slices, so that copies in, arithmetic and copies out overlap.
+    static constexpr uint32_t kSlices = 2;
+    static constexpr uint32_t kSliceRows = kHalfRows / kSlices;
+    static constexpr uint32_t kSliceElems = kSliceRows * kDim;
+
     /// A lane's place in its items and its buffers (StateUb).
     struct Lane {
         StateLane walk;
@@ -99,7 +104,10 @@ class StateVector
         AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(i);
         AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(i);
         FetchChunk(lane, i, lane.walk.Now());
-        StoreEntry(lane, i, lane.walk.Now());
+        for (uint32_t slice = 0; slice < kSlices; ++slice) {
+            StoreSlice(lane, i, slice);
+        }
+        AscendC::CrossCoreSetFlag<kGroupMode, PIPE_MTE3>(FlagOf(i, kEntryReady));
     }
 
     /// R = initial state, or zeros. The copy lands in `incoming`, whose last reader was the vector
@@ -132,16 +140,19 @@ class StateVector
         AscendC::PipeBarrier<PIPE_V>();
     }
 
-    __aicore__ inline void AwaitLoad(uint32_t i)
+    /// Vector after the copies in issued so far. Ids: lane, kLanes + lane for FetchChunk, 2 * kLanes +
+    /// lane for a second slice; a flag must not be raised again before its wait has passed.
+    __aicore__ inline void AwaitLoad(uint32_t id)
     {
-        AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(i);
-        AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(i);
+        AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(id);
+        AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(id);
     }
 
-    __aicore__ inline void AwaitVector(uint32_t i)
+    /// Copies out after the vector instructions issued so far.
+    __aicore__ inline void AwaitVector(uint32_t id)
     {
-        AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(i);
-        AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(i);
+        AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(id);
+        AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(id);
     }
 
     /// Starts the copies of a chunk that do not depend on the cube: this core's rows of u, and
@@ -221,20 +232,22 @@ class StateVector
             return;
         }
         const StateStep step = lane.walk.Now();
-        if (Updates(args_.t, step)) {
-            AscendC::CrossCoreWaitFlag(FlagOf(i, kUpdateReady));
-            AscendC::DataCopy(lane.incoming, lane.exchange[half_ * kHalfElems], kHalfElems);
-            AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(i);
-        }
         lane.walk.Next();
-        if (!step.last) {
-            FetchChunk(lane, i, lane.walk.Now());
-        }
         if (Updates(args_.t, step)) {
-            Accumulate(lane, i);
+            if (!args_.t.stateVFirst) {
+                SpreadDecay(lane);
+            }
+            AscendC::CrossCoreWaitFlag(FlagOf(i, kUpdateReady));
+            for (uint32_t slice = 0; slice < kSlices; ++slice) {
+                UpdateSlice(lane, i, slice);
+                if (!step.last) {
+                    StoreSlice(lane, i, slice);
+                }
+            }
         }
         if (!step.last) {
-            StoreEntry(lane, i, lane.walk.Now());
+            AscendC::CrossCoreSetFlag<kGroupMode, PIPE_MTE3>(FlagOf(i, kEntryReady));
+            FetchChunk(lane, i, lane.walk.Now());
             return;
         }
         if (args_.t.finalState != kStateAbsent) {
@@ -243,24 +256,27 @@ class StateVector
         StartItem(lane, i);
     }
 
-    /// R = E R + K. E belongs to K: with the state [V, K] it is a row that every row repeats (one
-    /// pass per half of the columns); with [K, V] it is one factor per row (a single pass).
-    __aicore__ inline void Accumulate(Lane &lane, uint32_t i)
+    /// R = E R + K for a slice of rows: while it is computed, the next one is on its way in and the
+    /// one before on its way out. E belongs to K: with the state [V, K] it is a row that every row
+    /// repeats (one pass per half of the columns); with [K, V] it is one factor per row (one pass).
+    __aicore__ inline void UpdateSlice(Lane &lane, uint32_t i, uint32_t slice)
     {
+        const uint32_t at = slice * kSliceElems;
+        const Float state = lane.state[at];
+        const Float product = lane.incoming[at];
+        AscendC::DataCopy(product, lane.exchange[half_ * kHalfElems + at], kSliceElems);
+        AwaitLoad(slice * 2 * kLanes + i);
         const uint64_t lanes = kLanesF32;
         if (args_.t.stateVFirst) {
             const AscendC::BinaryRepeatParams perColumn(1, 1, 1, kRowBlocks, 0, kRowBlocks);
-            AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(i);
             for (uint32_t column = 0; column < kDim; column += kLanesF32) {
-                AscendC::FusedMulAdd(lane.state[column], lane.decay[column], lane.incoming[column],
-                                     lanes, kHalfRows, perColumn);
+                AscendC::FusedMulAdd(state[column], lane.decay[column], product[column], lanes,
+                                     kSliceRows, perColumn);
             }
         } else {
             const AscendC::BinaryRepeatParams perRow(1, 0, 1, kBlockF32, 1, kBlockF32);
-            SpreadDecay(lane);
-            AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(i);
-            AscendC::FusedMulAdd(lane.state, rowFactors_, lane.incoming, lanes,
-                                 kHalfRows * kRowRepeats, perRow);
+            AscendC::FusedMulAdd(state, rowFactors_[slice * kSliceRows * kRowRepeats * kBlockF32],
+                                 product, lanes, kSliceRows * kRowRepeats, perRow);
         }
         AscendC::PipeBarrier<PIPE_V>();
     }
@@ -276,13 +292,13 @@ class StateVector
         AscendC::PipeBarrier<PIPE_V>();
     }
 
-    /// h of the chunk that starts now.
-    __aicore__ inline void StoreEntry(Lane &lane, uint32_t i, const StateStep &step)
+    /// A slice of h of the chunk that starts now.
+    __aicore__ inline void StoreSlice(Lane &lane, uint32_t i, uint32_t slice)
     {
-        Narrow(lane.outgoing, lane.state, kHalfElems);
-        AwaitVector(i);
-        AscendC::DataCopy(h_[HalfTile(step.entryTile)], lane.outgoing, kHalfElems);
-        AscendC::CrossCoreSetFlag<kGroupMode, PIPE_MTE3>(FlagOf(i, kEntryReady));
+        const uint32_t at = slice * kSliceElems;
+        Narrow(lane.outgoing[at], lane.state[at], kSliceElems);
+        AwaitVector(slice * kLanes + i);
+        AscendC::DataCopy(h_[HalfTile(lane.walk.Now().entryTile) + at], lane.outgoing[at], kSliceElems);
     }
 
     __aicore__ inline void StoreFinal(Lane &lane, uint32_t i, const StateStep &step)
