@@ -155,12 +155,12 @@ def _need(module: str) -> None:
 
 
 def _print_demo(console: Console, outcome, tokens: int, heads: int, out: Path) -> None:
-    from . import build_info
+    from .loader import current
 
     rate = tokens * heads / outcome.median_ms / 1e3
     rows = [
         ("input", f"B 1, T {tokens}, heads {heads}, K = V = 128, bf16 ({outcome.framework})"),
-        ("backend", build_info()["backend"]),
+        ("OPP", f"{current().backend}, {current().root}"),
         ("first call (opens the OPP)", f"{outcome.first_ms:.1f} ms"),
         ("median of the next calls", f"{outcome.median_ms:.1f} ms  ({rate:.2f} M token-heads/s)"),
         ("float64 recurrence (NumPy)", f"{1e3 * outcome.reference_s:.0f} ms"),
