@@ -140,8 +140,9 @@ class StateVector
         AscendC::PipeBarrier<PIPE_V>();
     }
 
-    /// Vector after the copies in issued so far. Ids: lane, kLanes + lane for FetchChunk, 2 * kLanes +
-    /// lane for a second slice; a flag must not be raised again before its wait has passed.
+    /// Vector after the copies in issued so far. Ids: lane, kLanes + lane for FetchChunk, 2 *
+    /// kLanes + lane for a second slice; a flag must not be raised again before its wait has
+    /// passed.
     __aicore__ inline void AwaitLoad(uint32_t id)
     {
         AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(id);
@@ -180,18 +181,16 @@ class StateVector
     __aicore__ inline void MakeDecay(Lane &lane)
     {
         constexpr float kLn2 = 0.69314718055994530942f;
-        Float exponent = lane.gate;
+        const float perUnit = args_.t.gateIsBase2 ? kLn2 : 1.0f;
         if (args_.t.gateIsBf16) {
             Widen(lane.decay, lane.gate.ReinterpretCast<bfloat16_t>(), kDim);
-            AscendC::PipeBarrier<PIPE_V>();
-            exponent = lane.decay;
+        } else {
+            AscendC::DataCopy(lane.decay, lane.gate, kDim);
         }
-        if (args_.t.gateIsBase2) {
-            AscendC::Muls(lane.decay, exponent, kLn2, kDim);
-            AscendC::PipeBarrier<PIPE_V>();
-            exponent = lane.decay;
-        }
-        AscendC::Exp(lane.decay, exponent, kDim);
+        AscendC::PipeBarrier<PIPE_V>();
+        AscendC::Muls(lane.decay, lane.decay, perUnit, kDim);
+        AscendC::PipeBarrier<PIPE_V>();
+        AscendC::Exp(lane.decay, lane.decay, kDim);
         AscendC::PipeBarrier<PIPE_V>();
     }
 
@@ -298,7 +297,8 @@ class StateVector
         const uint32_t at = slice * kSliceElems;
         Narrow(lane.outgoing[at], lane.state[at], kSliceElems);
         AwaitVector(slice * kLanes + i);
-        AscendC::DataCopy(h_[HalfTile(lane.walk.Now().entryTile) + at], lane.outgoing[at], kSliceElems);
+        AscendC::DataCopy(h_[HalfTile(lane.walk.Now().entryTile) + at], lane.outgoing[at],
+                          kSliceElems);
     }
 
     __aicore__ inline void StoreFinal(Lane &lane, uint32_t i, const StateStep &step)
