@@ -33,12 +33,12 @@ class BandStage
         for (uint32_t half = 0; half < kHalves; ++half) {
             const uint32_t at = half * kHalfElems;
             Widen(k, c.k[at], kHalfElems);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             AscendC::Mul(c.suffix[at], c.suffix[at], k, kHalfElems);
             if (c.args.t.gate == kGateBounded) {
                 DiagonalColumns(c, half);
             }
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             for (uint32_t i = 0; i < kBands / kHalves; ++i) {
                 Columns(c, half * (kBands / kHalves) + i);
             }
@@ -54,13 +54,13 @@ class BandStage
         for (uint32_t half = 0; half < kHalves; ++half) {
             const uint32_t at = half * kHalfElems;
             Widen(q, c.q[at], kHalfElems);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             AscendC::Mul(q, q, c.prefix[at], kHalfElems);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             c.StoreSlot(PrepareSlot::rowQ + at * sizeof(bfloat16_t), q, kHalfElems);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             FromStart(c, q, half);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             const Half qg = c.Stage(q, kHalfElems);
             const uint32_t valid = RowsIn(c.task.at.rows, half * kHalfRows, kHalfRows);
             if (c.args.t.outputs == kOutputsSave && valid > 0) {
@@ -68,11 +68,11 @@ class BandStage
                 AscendC::DataCopy(c.Gm<bfloat16_t>(c.args.qg)[row * kDim], qg, valid * kDim);
             }
             c.Leave();
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             Widen(rounded, qg, kHalfElems);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             AscendC::Muls(rounded, rounded, c.args.t.scale, kHalfElems);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             c.StoreRows(c.args.qgScaled, rounded, half * kHalfRows, kHalfRows);
         }
     }
@@ -89,11 +89,11 @@ class BandStage
         if (valid < kHalfRows) {
             AscendC::Duplicate(v[valid * kDim], 0.0f, (kHalfRows - valid) * kDim);
         }
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         MulColumn(v, v, c.beta[half * kHalfRows * kBlockF32], kHalfRows);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         c.StoreSlot(PrepareSlot::rhsU + half * kHalfElems * sizeof(bfloat16_t), v, kHalfElems);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
     }
 
   private:
@@ -102,7 +102,7 @@ class BandStage
     {
         const Float &column = c.work[1];
         AscendC::Div(column, c.work[0], c.prefix[half * kHalfElems], kHalfElems);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         const Half tile = c.Stage(column, kHalfElems);
         for (uint32_t i = 0; i < kBands / kHalves; ++i) {
             const uint32_t band = half * (kBands / kHalves) + i;
@@ -116,13 +116,14 @@ class BandStage
     {
         const Float keys = c.suffix[from * kBandElems];
         for (uint32_t to = from + 1; to <= kBands; ++to) {
-            const Float column = c.work[1][to % 2 * kBandElems];
             if (from + 1 == kBands) {  // the last row is the anchor already
                 c.StoreRows(c.args.kg, keys, from * kBand, kBand);
                 return;
             }
-            MulRow(column, keys, c.chain[Chain::Join(from, to) * kDim], kBand);
-            VectorFence();
+            const uint32_t link = Chain::Join(from, to);
+            const Float column = c.work[1][link % 2 * kBandElems];  // two in turn
+            MulRow(column, keys, c.chain[link * kDim], kBand);
+            AscendC::PipeBarrier<PIPE_V>();
             if (to == kBands) {
                 c.StoreRows(c.args.kg, column, from * kBand, kBand);
             } else {
@@ -139,15 +140,15 @@ class BandStage
         const Float &k = c.work[0];
         const uint32_t at = half * kHalfElems;
         AscendC::Mul(k, k, c.prefix[at], kHalfElems);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         c.StoreSlot(PrepareSlot::rowK + at * sizeof(bfloat16_t), k, kHalfElems);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         MulColumn(k, k, c.beta[half * kHalfRows * kBlockF32], kHalfRows);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         FromStart(c, k, half);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         c.StoreSlot(PrepareSlot::rhsW + at * sizeof(bfloat16_t), k, kHalfElems);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
     }
 
     /// E(P) -> E(G): one chain row per band.

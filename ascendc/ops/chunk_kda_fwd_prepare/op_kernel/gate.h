@@ -33,11 +33,11 @@ class GateStage
     {
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kInGate);
         Steps(c);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         const uint32_t rows = c.task.at.rows;
         if (rows < kChunk) {
             AscendC::Duplicate(c.prefix[rows * kDim], 0.0f, (kChunk - rows) * kDim);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
         }
         TakeFirstRows(c);
         for (uint32_t size = 1; size < kBand; size *= 2) {
@@ -45,9 +45,9 @@ class GateStage
                 LevelStage().Run(c, size);
             }
             WidenSuffix(c, size);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             WidenPrefix(c, size);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
         }
     }
 
@@ -61,7 +61,7 @@ class GateStage
         AscendC::Exp(c.prefix, c.prefix, kChunkElems);
         AscendC::Exp(c.suffix, c.suffix, kChunkElems);
         AscendC::Exp(c.chain, c.chain, Chain::rows * kDim);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
     }
 
   private:
@@ -91,11 +91,11 @@ class GateStage
             Widen(c.prefix, c.suffix.ReinterpretCast<bfloat16_t>(), count);
             x = c.prefix;
         }
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         if (t.hasBias) {
             AddRow(c.prefix, x, c.bias, rows);
             x = c.prefix;
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
         }
         if (t.gate == kGateBounded) {
             Bounded(c, x, count);
@@ -116,11 +116,11 @@ class GateStage
     {
         const float aLog = c.Gm<float>(c.args.aLog).GetValue(c.task.at.head);
         AscendC::Duplicate(c.rate, aLog, kLanesF32);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AscendC::Exp(c.rate, c.rate, kLanesF32);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AscendC::Mins(c.rate, c.rate, kHighestRate, kLanesF32);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AscendC::Muls(c.rate, c.rate, -1.0f, kLanesF32);
     }
 
@@ -129,11 +129,11 @@ class GateStage
         const uint32_t repeats = count / kLanesF32;
         AscendC::Mul(c.prefix, x, c.rate, kLanesF32, repeats,
                      {1, 1, 1, kLaneBlocks, kLaneBlocks, 0});
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AscendC::Exp(c.prefix, c.prefix, count);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AscendC::Adds(c.prefix, c.prefix, 1.0f, count);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AscendC::Div(c.prefix, c.bound, c.prefix, kLanesF32, repeats,
                      {1, 1, 1, kLaneBlocks, 0, kLaneBlocks});
     }
@@ -145,29 +145,29 @@ class GateStage
         const Float &low = c.work[0];
         const Float &log = c.work[1];
         AscendC::Abs(spare, x, count);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AscendC::Muls(spare, spare, -1.0f, count);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AscendC::Exp(spare, spare, count);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AscendC::Adds(low, spare, 1.0f, count);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AscendC::Ln(log, low, count);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AscendC::Adds(low, low, -1.0f, count);
         AscendC::Maxs(log, log, kTiny, count);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AscendC::Maxs(low, low, kTiny, count);
         AscendC::Mul(log, log, spare, count);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AscendC::Div(log, log, low, count);
         AscendC::Maxs(spare, x, 0.0f, count);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AscendC::Add(log, log, spare, count);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AscendC::Mul(gamma, log, c.rate, kLanesF32, count / kLanesF32,
                      {1, 1, 1, kLaneBlocks, kLaneBlocks, 0});
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
     }
 
     /// Moves gamma of the first row of each band into the chain and zeroes it in the tile.
@@ -177,11 +177,11 @@ class GateStage
             const uint32_t row = band == 0 ? Chain::start : Chain::Join(band - 1, band);
             AscendC::DataCopy(c.chain[row * kDim], c.prefix[band * kBandElems], kDim);
         }
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         for (uint32_t band = 0; band < kBands; ++band) {
             AscendC::Duplicate(c.prefix[band * kBandElems], 0.0f, kDim);
         }
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
     }
 
     /// S of the upper rows of every block of 2 * size gets the total of the lower ones.
@@ -257,21 +257,21 @@ class GateStage
         AddChain(c, c20, c21, Total(c, 1));    // seg_1
         AddChain(c, c31, c32, Total(c, 2));    // seg_2
         AddChain(c, last2, c32, Total(c, 3));
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AddChain(c, 1, 0, ChainRow(c, 1));
         AddChain(c, c30, c10, ChainRow(c, c20));
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AddChain(c, 2, 1, ChainRow(c, c20));
         AddChain(c, c30, c30, ChainRow(c, c31));
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AddChain(c, 3, 2, ChainRow(c, c31));
         AddChain(c, last0, c30, Total(c, 3));
         AddChain(c, c20, c10, ChainRow(c, c20));
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AddChain(c, c31, c21, ChainRow(c, c31));
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AddChain(c, last1, c31, Total(c, 3));
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
     }
 
     __aicore__ static inline void StoreGk(VectorCore &c, uint32_t half)
@@ -282,7 +282,7 @@ class GateStage
             AddRow(gk[i * kBandElems], c.prefix[band * kBandElems],
                    ChainRow(c, Chain::start + band), kBand);
         }
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         if (c.args.t.gateIsBase2) {
             AscendC::Muls(gk, gk, kInvLn2, kHalfElems);
         }

@@ -32,7 +32,7 @@ class HatStage
         ZeroTail(c, c.q);
         ZeroTail(c, c.k);
         if (t.l2norm) {
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             Normalise(c, c.q, c.qRstd);
             Normalise(c, c.k, c.kRstd);
         }
@@ -67,29 +67,29 @@ class HatStage
         for (uint32_t half = 0; half < kHalves; ++half) {
             const Float norm = rstd[half * kHalfRows];
             Widen(wide, x[half * kHalfElems], kHalfElems);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             AscendC::Mul(square, wide, wide, kHalfElems);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             AscendC::BlockReduceSum(scratch[sums16], square, kHalfElems / kLanesF32, kLanesF32, 1, 1,
                                     kLaneBlocks);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             AscendC::BlockReduceSum(scratch[sums2], scratch[sums16], kLaneBlocks, kLanesF32, 1, 1,
                                     kLaneBlocks);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             AscendC::PairReduceSum(norm, scratch[sums2], 1, kLanesF32, 1, 1, kLaneBlocks);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             AscendC::Adds(norm, norm, c.args.t.epsilon, kHalfRows);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             AscendC::Sqrt(norm, norm, kHalfRows);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             AscendC::Div(norm, c.ones, norm, kHalfRows);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             AscendC::Brcb(scratch[factor], norm, kHalfRows / kBlockF32, {1, 8});
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             MulColumn(wide, wide, scratch[factor], kHalfRows);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             Narrow(x[half * kHalfElems], wide, kHalfElems);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
         }
     }
 
@@ -99,25 +99,25 @@ class HatStage
         const ChunkKdaFwdPrepareTilingData &t = c.args.t;
         const uint32_t rows = c.task.at.rows;
         AscendC::Duplicate(c.betaEff, 0.0f, kChunk);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         Gather(c, rows);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         if (t.betaSigmoids > 0) {
             AscendC::Muls(c.betaEff, c.betaEff, -1.0f, rows);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             AscendC::Exp(c.betaEff, c.betaEff, rows);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             AscendC::Adds(c.betaEff, c.betaEff, 1.0f, rows);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             AscendC::Div(c.betaEff, c.ones, c.betaEff, rows);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             AscendC::Muls(c.betaEff, c.betaEff, static_cast<float>(t.betaSigmoids), rows);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
         }
         AscendC::Brcb(c.beta, c.betaEff, kChunk / kBlockF32, {1, 8});
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AscendC::Muls(c.BetaNeg(c.round), c.beta, -1.0f, kChunk * kBlockF32);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
     }
 
     /// Token-major values arrived one per 32-byte line, head-major ones densely.
@@ -136,7 +136,7 @@ class HatStage
         }
         if (t.betaIsBf16) {
             AscendC::Cast(c.work[0], narrow, AscendC::RoundMode::CAST_NONE, 1, rows, {1, 1, 1, 1});
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             lines = c.work[0];
         }
         AscendC::WholeReduceSum(c.betaEff, lines, 1, rows, 1, 1, 1);

@@ -40,7 +40,7 @@ class LevelStage
         for (uint32_t half = 0; half < kHalves; ++half) {
             const uint32_t at = half * kHalfElems;
             Factors(c.work[0], c.prefix[at], c.suffix[at], size);
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             const uint32_t bytes = slot + at * sizeof(bfloat16_t);
             Store(c, c.q[at], bytes);
             Store(c, c.k[at], bytes + PrepareSlot::tile);
@@ -52,11 +52,11 @@ class LevelStage
     {
         const Float &wide = c.work[1];
         Widen(wide, from, kHalfElems);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AscendC::Mul(wide, wide, c.work[0], kHalfElems);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         c.StoreSlot(bytes, wide, kHalfElems);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
     }
 
     /// X of half a chunk.

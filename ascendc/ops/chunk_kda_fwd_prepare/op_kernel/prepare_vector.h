@@ -36,6 +36,7 @@ class PrepareVector
                 AscendC::CrossCoreWaitFlag(FlagOf(kScores, round - 1));
             }
             if (before) {
+                DrainWork();
                 AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(kInScores);
                 AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(kInScores);
                 solve_.Fetch(c_, previousSlot);
@@ -87,7 +88,7 @@ class PrepareVector
         c_.Close();
     }
 
-    /// Work tile A holds X until it has left.
+    /// Work tile A holds X, and the chain -L, until they have left.
     __aicore__ inline void DrainWork()
     {
         if (workBusy_) {

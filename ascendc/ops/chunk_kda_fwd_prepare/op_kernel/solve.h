@@ -38,7 +38,7 @@ class SolveStage
         AscendC::Duplicate(c.unit, 0.0f, kBand * kChunk);
         AscendC::Duplicate(Mask(c, 0).ReinterpretCast<int16_t>(), static_cast<int16_t>(0),
                            levels_ * kBands * kScoreRows);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         for (uint32_t row = 0; row < kBand; ++row) {
             const uint64_t four = 0x01010101ULL << row % 8;
             uint64_t lanes[2] = {row < 8 ? four : four << 32, 0};
@@ -47,7 +47,7 @@ class SolveStage
                 MaskRow(c, level, row);
             }
         }
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
     }
 
     /// Fetches the products of round `c.round - 1`, whose slot `previous` is. MTE2.
@@ -77,7 +77,7 @@ class SolveStage
     {
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kInScores);
         PickBlocks(c);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         Scores(c, of);
         Below(c, previous);
         Factors(c);
@@ -116,7 +116,9 @@ class SolveStage
         uint64_t keys[2] = {pattern << kBand, pattern << kBand};
         const auto mask = Mask(c, level);
         AscendC::Duplicate(mask, static_cast<uint16_t>(forQ), queries, 1, 1, 8);
+        AscendC::PipeBarrier<PIPE_V>();
         AscendC::Duplicate(mask, static_cast<uint16_t>(forK), keys, 1, 1, 8);
+        AscendC::PipeBarrier<PIPE_V>();
     }
 
     /// D of all levels -> one tile, in which the k rows become -L.
@@ -126,11 +128,11 @@ class SolveStage
         AscendC::Select(d, Mask(c, levels_ - 1), d, 0.0f, AscendC::SELMODE::VSEL_TENSOR_SCALAR_MODE,
                         kDiagonalElems);
         for (uint32_t level = 0; level + 1 < levels_; ++level) {
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
             AscendC::Select(d, Mask(c, level), c.prefix[level * kDiagonalElems], d,
                             AscendC::SELMODE::VSEL_TENSOR_TENSOR_MODE, kDiagonalElems);
         }
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         const Float betaNeg = c.BetaNeg(c.round - 1);
         for (uint32_t band = 0; band < kBands; ++band) {
             const Float rows = d[(2 * band + 1) * kBlockElems];
@@ -163,7 +165,7 @@ class SolveStage
             AscendC::Muls(rows, rows, c.args.t.scale, kBlockElems);
         }
         AscendC::Muls(d[kOff], d[kOff], c.args.t.scale, kOffElems);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
         AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(kOutAqk);
         constexpr uint8_t row = kChunk * sizeof(bfloat16_t) / kBlockBytes;
         for (uint32_t band = 0; band < kBands; ++band) {
@@ -191,7 +193,7 @@ class SolveStage
                           kBlockElems / 8, {kBands, 8 * kBands});
         }
         AscendC::DataCopy(c.work[0], c.unit, kBand * kChunk);
-        VectorFence();
+        AscendC::PipeBarrier<PIPE_V>();
     }
 
     __aicore__ static inline void Substitute(VectorCore &c, uint64_t previous)
@@ -207,7 +209,7 @@ class SolveStage
                 AscendC::MulAddDst(x[i * kChunk + lane], factor, x[j * kChunk + lane], half, kBand - i,
                                    {1, 1, 1, kLaneBlocks, rowStep, 0});
             }
-            VectorFence();
+            AscendC::PipeBarrier<PIPE_V>();
         }
         AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(kOutWork);
         AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(kOutWork);
