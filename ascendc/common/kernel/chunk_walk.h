@@ -5,9 +5,8 @@
 // neighbours share a chunk and, with grouped heads, a key head. Chunks restart at every sequence
 // start:
 //
-//   dense   sequence = batch entry, NT chunks each                    task = (batch * NT + chunk) *
-//   HV + head packed  B = 1, sequences laid end to end by cu_seqlens            task = globalChunk
-//   * HV + head
+//   dense   sequence = batch entry, NT chunks each      task = (batch * NT + chunk) * HV + head
+//   packed  B = 1, sequences laid end to end            task = globalChunk * HV + head
 //
 // Packed offsets are int64 GM arrays that the host checked: cu_seqlens [N + 1] never decreases and
 // ends at T; chunk_indices [NT, 2] lists (sequence, chunk) in sequence-major order. They are read

@@ -4,27 +4,34 @@
  *
  *   h[c]     = bf16(R)                                  the state on entry of chunk c
  *   v_new[c] = bf16(u[c] - w[c] @ h[c])
- *   R        = diag(E(G_last)) R + kg[c]^T @ v_new[c]   fp32; E(x) = 2^x or e^x; G_last = gk of the
- * last valid row
+ *   R        = diag(E(G_last)) R + kg[c]^T @ v_new[c]   fp32
  *
- * Shapes  w, kg [64, 128] bf16 - u, v_new [64, 128] bf16 - h [128 K, 128 V] bf16 - R, kg^T @ v_new
- * the same in fp32 With stateVFirst every state tile is [V, K]: the update becomes v_new^T @ kg and
- * h is read as a B^T operand. Items   One (sequence, head) is an item; its chunks depend on each
- * other, two items never do. A group serves two lanes, each a list of items, and alternates between
- * them: while the vector cores work for one lane the cube works for the other, which hides the four
- * hand-overs of a chunk. Cube    product W: w @ h -> exchange slot, product K: kg^T @ v_new -> the
- * same slot (fp32, GM workspace) Vector  subtract: u - W -> v_new, update: R = E R + K -> h of the
- * next chunk. Both are element-wise, so the two vector cores take half the rows each of whatever
- * they read: contiguous copies only. UB      per lane: R 32K | incoming product 32K | outgoing bf16
- * 16K | u 8K | G_last, E 1K; row factors 4K: 182K of 184K L1      per lane: w 16K | kg 16K | v_new
- * 16K | h 32K           L0A 32K, L0B 32K, L0C 64K per lane Flags   per lane: kEntryReady V->C (h is
- * in GM), kReadReady C->V (W), kValueReady V->C (v_new), kUpdateReady C->V (K). One of each per
- * chunk, in this order, so a lane is a conversation: every buffer of a lane, on either side, is
- *         written again only after an answer that follows its last use. Hence one buffer of each
- * kind per lane and no flag back from a consumer; w and kg of the next chunk are fetched under the
- * products of this one. Tails   rows beyond the valid ones are zero in L1, never stored, never read
- * from GM Limits  chunk 64, K = V = 128; any T >= 1; packed sequences may be empty (the state
- * passes through)
+ *   E(x) = 2^x or e^x; G_last = gk of the last valid row of the chunk.
+ *
+ * Shapes  w, kg [64, 128] bf16; u, v_new [64, 128] bf16; h [128 K, 128 V] bf16; R in fp32.
+ *         With stateVFirst every state tile is [V, K]: the update becomes v_new^T @ kg, and h is
+ *         loaded as a transposed right operand.
+ * Items   One (sequence, head) is an item; its chunks depend on each other, two items never do. A
+ *         group serves two lanes, each a list of items, in turn: the vector cores work for one
+ * while the cube works for the other, which hides the four hand-overs of a chunk. Cube    W = w @
+ * h, then K = kg^T @ v_new, each to the lane's exchange slot (fp32, GM workspace) Vector  u - W ->
+ * v_new; E R + K -> R and the next h. All of it is element-wise, so the two vector cores take half
+ * the rows each of whatever they read: contiguous copies only.
+ *
+ * UB      per lane: R 32K | product 32K | outgoing bf16 16K | u 8K | G_last, E 1K; row factors 4K:
+ *         182K of 184K
+ * L1      per lane: w 16K | kg 16K | v_new 16K | h 32K; L0A 16K, L0B 32K, L0C 64K per lane
+ *
+ * Flags   per lane, one of each per chunk, in this order:
+ *           kEntryReady   V -> C   h is in GM
+ *           kReadReady    C -> V   W is in the exchange slot
+ *           kValueReady   V -> C   v_new is in GM
+ *           kUpdateReady  C -> V   K is in the exchange slot
+ *         So a lane is a conversation: every buffer of a lane, on either side, is written again
+ * only after an answer that follows its last use. Hence one buffer of each kind per lane and no
+ *         flag back from a consumer; w and kg of the next chunk are fetched under this one's
+ * products. Tails   rows beyond the valid ones are zero in L1, never stored, never read from GM
+ * Limits  chunk 64, K = V = 128; any T >= 1; an empty packed sequence passes its state through
  */
 #ifndef CHUNK_FWD_H_STATE_H
 #define CHUNK_FWD_H_STATE_H
@@ -70,19 +77,22 @@ struct StateArgs {
     ChunkFwdHTilingData t;
 };
 
-/// Byte offsets in UB; a lane's block is followed by the next lane's, then by what both use in
-/// turn.
+/// Byte offsets in UB: a block per lane, then what both lanes use in turn.
 struct StateUb {
-    static constexpr uint32_t state = 0;  // R, fp32 [64, 128]
-    static constexpr uint32_t incoming =
-        state + kHalfElems * sizeof(float);  // W or K, fp32; initial state
-    static constexpr uint32_t wideU =
-        incoming + kChunk / kVectorCores * kDim * sizeof(float);                 // behind W
-    static constexpr uint32_t outgoing = incoming + kHalfElems * sizeof(float);  // v_new or h, bf16
+    static constexpr uint32_t stateBytes = kHalfElems * sizeof(float);
+    static constexpr uint32_t chunkElems =
+        kChunkElems / kVectorCores;  // this core's rows of a chunk
+    // R, fp32 [64, 128]
+    static constexpr uint32_t state = 0;
+    // W or K, or an initial state on its way in; u in fp32 lies behind W
+    static constexpr uint32_t incoming = state + stateBytes;
+    static constexpr uint32_t wideU = incoming + chunkElems * sizeof(float);
+    // v_new, h or a bf16 final state on its way out
+    static constexpr uint32_t outgoing = incoming + stateBytes;
     static constexpr uint32_t u = outgoing + kHalfElems * sizeof(bfloat16_t);
-    static constexpr uint32_t gate =
-        u + kChunk / kVectorCores * kDim * sizeof(bfloat16_t);      // G_last as it came
-    static constexpr uint32_t decay = gate + kDim * sizeof(float);  // E(G_last)
+    // G_last as it came, E(G_last)
+    static constexpr uint32_t gate = u + chunkElems * sizeof(bfloat16_t);
+    static constexpr uint32_t decay = gate + kDim * sizeof(float);
     static constexpr uint32_t lane = decay + kDim * sizeof(float);
     // Decay of a row in all lanes of a block, for each of the row's two repeats: fp32 [64, 2, 8].
     static constexpr uint32_t rowFactors = kLanes * lane;

@@ -4,19 +4,26 @@
  *
  *   o[c] = bf16(qg_scaled[c] @ h[c] + tril(Aqk[c]) @ v_new[c])      fp32 sum, one rounding
  *
- * Shapes  qg_scaled, v_new [64, 128] bf16 - Aqk [64, 64] bf16 - h [128 K, 128 V] bf16 ([V, K] with
- * stateVFirst) Tasks   every chunk of every value head; a group takes a contiguous range and walks
- * it in pairs Vector  each core masks the Aqk of one task of the pair: above the diagonal a
- * caller's buffer may hold anything, NaN included, so the bits are cleared (And with a triangle of
- * ones), not multiplied. To the ring in GM. Cube    both products accumulate in L0C; Fixpipe rounds
- * and stores straight into attn_out, in its layout UB      triangle 8K | Aqk 8K per ring slot L1
- * two task slots of qg_scaled 16K | h 32K | v_new 16K | Aqk 8K     L0A qg 16K | Aqk 8K   L0B h 32K
- * | v 16K L0C     two slots of 32K: a store runs under the next task's products Flags   ring of
- * kRingDepth pairs: ready V->C (masked tiles are in GM), free C->V (they are in L1). A credit
- * answers the store it follows, so a slot's UB tile is free again with its GM slot. Tails   rows
- * beyond the valid ones are zero in L1, never stored, never read from GM. Columns beyond them lie
- * above the diagonal of every valid row. Limits  chunk 64, K = V = 128; any T >= 1; packed
- * sequences may be empty
+ * Shapes  qg_scaled, v_new [64, 128] bf16; Aqk [64, 64] bf16; h [128 K, 128 V] bf16, or [V, K] with
+ *         stateVFirst
+ * Tasks   Every chunk of every value head; a group takes a contiguous range and walks it in pairs.
+ * Vector  Each core masks the Aqk of one task of the pair: above the diagonal a caller's buffer may
+ *         hold anything, NaN included, so the bits are cleared (And with a triangle of ones), not
+ *         multiplied. Out to the ring in GM.
+ * Cube    Both products accumulate in L0C; Fixpipe rounds and stores straight into attn_out.
+ *
+ * UB      triangle 8K | Aqk 8K per ring slot
+ * L1      two task slots of qg_scaled 16K | h 32K | v_new 16K | Aqk 8K
+ * L0      A: qg_scaled 16K | Aqk 8K; B: h 32K | v_new 16K; C: two slots of 32K, so that a store
+ * runs under the next task's products
+ *
+ * Flags   ring of pairs, per slot:
+ *           ready  V -> C   both masked tiles are in GM
+ *           free   C -> V   both are in L1
+ *         A credit answers the store it follows, so a slot's UB tile is free again with its GM
+ * slot. Tails   Rows beyond the valid ones are zero in L1, never stored, never read from GM.
+ * Columns beyond them lie above the diagonal of every valid row. Limits  chunk 64, K = V = 128; any
+ * T >= 1; packed sequences may be empty
  */
 #ifndef CHUNK_KDA_FWD_FINALIZE_OUTPUT_H
 #define CHUNK_KDA_FWD_FINALIZE_OUTPUT_H
