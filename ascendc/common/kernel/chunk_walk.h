@@ -24,13 +24,12 @@ namespace fla
 
 /// The numbers that fix a walk; an operator fills it from its tiling data.
 struct ChunkShape {
-    uint32_t tokens;      // T of one batch entry
-    uint32_t valueHeads;  // HV
-    uint32_t
-        headsPerGroup;  // HV / HK: value heads that read one key head; 1 where there is no key head
-    uint32_t sequences;  // N: batch entries, or packed sequences
-    uint32_t chunks;     // NT: of one batch entry, or of all packed sequences together
-    uint32_t packed;     // 1 = cu_seqlens and chunk_indices are given
+    uint32_t tokens;         // T of one batch entry
+    uint32_t valueHeads;     // HV
+    uint32_t headsPerGroup;  // HV / HK; 1 where there is no key head
+    uint32_t sequences;      // N: batch entries, or packed sequences
+    uint32_t chunks;         // NT: of one batch entry, or of all packed sequences together
+    uint32_t packed;         // 1 = cu_seqlens and chunk_indices are given
 };
 
 /// One chunk of one value head.
