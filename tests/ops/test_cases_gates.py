@@ -35,9 +35,13 @@ def run(request, twin):
 
 
 def judged(run, inputs):
-    """Run on the requested build, then hold the result to its floors."""
+    """Run on the requested build, then hold the result to its floors.
+
+    Where a strong decay leaves a handful of tokens to carry the norm, so few roundings meet that the ratio
+    to the floor scatters; model-like inputs are held to 1.5 in test_forward.py.
+    """
     run(inputs)
-    return {name: kda_run.array(x) for name, x in check_forward(inputs).items()}
+    return {name: kda_run.array(x) for name, x in check_forward(inputs, factor=2.0).items()}
 
 
 def base(tokens, **case):
