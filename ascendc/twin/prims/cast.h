@@ -172,11 +172,8 @@ template <CastPair pair, Round mode> void CastCount(void *d, const void *a, uint
 }
 template <CastPair pair, Round mode> void CastReps(void *d, const void *a, const RepShape &s)
 {
-    using D = typename CastTypes<pair>::D;
-    using S = typename CastTypes<pair>::S;
-    const S *src = static_cast<const S *>(a);
-    WalkRep(static_cast<D *>(d), src, src, MirrorA(s),
-            [](D *x, const S *y, const S *, uint32_t n) TWIN_LAMBDA { CastRun<pair, mode>(x, y, n); });
+    using Types = CastTypes<pair>;
+    WalkOne<typename Types::D, typename Types::S>(d, a, s, CallUnary{CastCount<pair, mode>});
 }
 
 }  // namespace twin::TWIN_ISA

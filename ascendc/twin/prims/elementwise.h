@@ -93,11 +93,38 @@ template <Binary op, typename D, typename S> void BinaryCount(void *d, const voi
 {
     BinaryRun<op>(static_cast<D *>(d), static_cast<const S *>(a), static_cast<const S *>(b), n);
 }
+
+// What WalkRep calls for a run: the count form of the operation.
+struct CallBinary {
+    Prims::BinaryFn fn;
+    void operator()(void *d, const void *a, const void *b, uint32_t n) const { fn(d, a, b, n); }
+};
+struct CallUnary {
+    Prims::UnaryFn fn;
+    void operator()(void *d, const void *a, const void *, uint32_t n) const { fn(d, a, n); }
+};
+struct CallScalar {
+    Prims::ScalarFn fn;
+    uint32_t bits;
+    void operator()(void *d, const void *a, const void *, uint32_t n) const { fn(d, a, bits, n); }
+};
+
 template <Binary op, typename D, typename S> void BinaryReps(void *d, const void *a, const void *b,
                                                              const RepShape &s)
 {
     WalkRep(static_cast<D *>(d), static_cast<const S *>(a), static_cast<const S *>(b), s,
-            [](D *x, const S *y, const S *z, uint32_t n) TWIN_LAMBDA { BinaryRun<op>(x, y, z, n); });
+            CallBinary{BinaryCount<op, D, S>});
+}
+
+/// One-operand calls ride the two-operand walk with b following a.
+template <typename D, typename S, typename F> TWIN_INLINE void WalkOne(void *d, const void *a, const RepShape &s,
+                                                                       F run)
+{
+    RepShape t = s;
+    t.bBlk = s.aBlk;
+    t.bRep = s.aRep;
+    const S *src = static_cast<const S *>(a);
+    WalkRep(static_cast<D *>(d), src, src, t, run);
 }
 
 // --- unary ---
@@ -163,19 +190,9 @@ template <Unary op, typename T> void UnaryCount(void *d, const void *a, uint32_t
 {
     UnaryRun<op>(static_cast<T *>(d), static_cast<const T *>(a), n);
 }
-/// One-operand calls ride the two-operand walk with b following a.
-TWIN_INLINE RepShape MirrorA(const RepShape &s)
-{
-    RepShape t = s;
-    t.bBlk = s.aBlk;
-    t.bRep = s.aRep;
-    return t;
-}
 template <Unary op, typename T> void UnaryReps(void *d, const void *a, const RepShape &s)
 {
-    const T *src = static_cast<const T *>(a);
-    WalkRep(static_cast<T *>(d), src, src, MirrorA(s),
-            [](T *x, const T *y, const T *, uint32_t n) TWIN_LAMBDA { UnaryRun<op>(x, y, n); });
+    WalkOne<T, T>(d, a, s, CallUnary{UnaryCount<op, T>});
 }
 
 // --- tensor and scalar ---
@@ -247,10 +264,7 @@ template <Scalar op, typename D, typename S> void ScalarCount(void *d, const voi
 template <Scalar op, typename D, typename S> void ScalarReps(void *d, const void *a, uint32_t bits,
                                                              const RepShape &s)
 {
-    const auto value = ScalarFromBits<S>(bits);
-    const S *src = static_cast<const S *>(a);
-    WalkRep(static_cast<D *>(d), src, src, MirrorA(s),
-            [value](D *x, const S *y, const S *, uint32_t n) TWIN_LAMBDA { ScalarRun<op>(x, y, value, n); });
+    WalkOne<D, S>(d, a, s, CallScalar{ScalarCount<op, D, S>, bits});
 }
 
 }  // namespace twin::TWIN_ISA

@@ -97,8 +97,10 @@ template <uint32_t lanes, typename T> class Packed
     alignas(64) T image_[lanes];
 };
 
+/// run(d, a, b, n) handles n contiguous lanes. Out of line: one walk per set of types, not per
+/// operation, keeps the table's compile time down and costs a call per repeat.
 template <typename D, typename A, typename B, typename F>
-TWIN_INLINE void WalkRep(D *d, const A *a, const B *b, const RepShape &s, F run)
+__attribute__((noinline)) void WalkRep(D *d, const A *a, const B *b, const RepShape &s, F run)
 {
     constexpr uint32_t wide = Max2(Max2(sizeof(D), sizeof(A)), sizeof(B));
     constexpr uint32_t lanes = 256 / wide;
@@ -106,39 +108,29 @@ TWIN_INLINE void WalkRep(D *d, const A *a, const B *b, const RepShape &s, F run)
                  bStep = size_t(s.bRep) * PerBlock<B>();
     const bool dense = s.dBlk == 1 && s.aBlk == 1 && s.bBlk == 1;
     const uint32_t prefix = PrefixLanes(s.mask, lanes);
-    if (dense && prefix == lanes && dStep == lanes && aStep == lanes && bStep == lanes) {
-        run(d, a, b, lanes * s.repeat);
-        return;
-    }
-    if (dense && prefix > 0) {
-        for (uint32_t r = 0; r < s.repeat; ++r) {
-            run(d + r * dStep, a + r * aStep, b + r * bStep, prefix);
-        }
-        return;
-    }
     if (prefix > 0) {
-        // Strided blocks (a row broadcast has stride 0) are packed first: one run per repeat.
+        // Repeats that touch are one run. Strided blocks (a row broadcast has stride 0) are packed.
+        const bool joined = dense && prefix == lanes && dStep == lanes && aStep == lanes && bStep == lanes;
+        const uint32_t repeat = joined ? 1 : s.repeat, n = joined ? lanes * s.repeat : prefix;
         Packed<lanes, D> pd(s.dBlk);
         Packed<lanes, A> pa(s.aBlk);
         Packed<lanes, B> pb(s.bBlk);
-        for (uint32_t r = 0; r < s.repeat; ++r) {
-            const A *x = pa.Take(a + r * aStep, prefix);
-            const B *y = pb.Take(b + r * bStep, prefix);
+        for (uint32_t r = 0; r < repeat; ++r) {
+            const A *x = pa.Take(a + r * aStep, n);
+            const B *y = pb.Take(b + r * bStep, n);
             D *to = d + r * dStep;
-            run(const_cast<D *>(pd.Take(to, prefix)), x, y, prefix);
-            pd.Give(to, prefix);
+            run(const_cast<D *>(pd.Take(to, n)), x, y, n);
+            pd.Give(to, n);
         }
         return;
     }
-    auto at = [&](uint32_t r, uint32_t lane, uint32_t n) {
-        run(Lane(d + r * dStep, lane, s.dBlk), Lane(a + r * aStep, lane, s.aBlk),
-            Lane(b + r * bStep, lane, s.bBlk), n);
-    };
     constexpr uint32_t block = kBlockBytes / wide;   // smallest run that no stride can split
     const LaneRuns runs(s.mask, lanes, dense ? 0 : block);
     for (uint32_t r = 0; r < s.repeat; ++r) {
         for (uint32_t i = 0; i < runs.Count(); ++i) {
-            at(r, runs[i].first, runs[i].size);
+            const uint32_t lane = runs[i].first;
+            run(Lane(d + r * dStep, lane, s.dBlk), Lane(a + r * aStep, lane, s.aBlk),
+                Lane(b + r * bStep, lane, s.bBlk), runs[i].size);
         }
     }
 }
