@@ -58,7 +58,6 @@ class BandStage
             AscendC::Mul(q, q, c.prefix[at], kHalfElems);
             AscendC::PipeBarrier<PIPE_V>();
             c.StoreSlot(PrepareSlot::rowQ + at * sizeof(bfloat16_t), q, kHalfElems);
-            AscendC::PipeBarrier<PIPE_V>();
             FromStart(c, q, half);
             AscendC::PipeBarrier<PIPE_V>();
             const Half qg = c.Stage(q, kHalfElems);
@@ -93,7 +92,6 @@ class BandStage
         MulColumn(v, v, c.beta[half * kHalfRows * kBlockF32], kHalfRows);
         AscendC::PipeBarrier<PIPE_V>();
         c.StoreSlot(PrepareSlot::rhsU + half * kHalfElems * sizeof(bfloat16_t), v, kHalfElems);
-        AscendC::PipeBarrier<PIPE_V>();
     }
 
   private:
@@ -142,7 +140,6 @@ class BandStage
         AscendC::Mul(k, k, c.prefix[at], kHalfElems);
         AscendC::PipeBarrier<PIPE_V>();
         c.StoreSlot(PrepareSlot::rowK + at * sizeof(bfloat16_t), k, kHalfElems);
-        AscendC::PipeBarrier<PIPE_V>();
         MulColumn(k, k, c.beta[half * kHalfRows * kBlockF32], kHalfRows);
         AscendC::PipeBarrier<PIPE_V>();
         FromStart(c, k, half);

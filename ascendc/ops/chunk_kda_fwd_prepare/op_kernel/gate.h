@@ -45,7 +45,6 @@ class GateStage
                 LevelStage().Run(c, size);
             }
             WidenSuffix(c, size);
-            AscendC::PipeBarrier<PIPE_V>();
             WidenPrefix(c, size);
             AscendC::PipeBarrier<PIPE_V>();
         }
@@ -61,7 +60,6 @@ class GateStage
         AscendC::Exp(c.prefix, c.prefix, kChunkElems);
         AscendC::Exp(c.suffix, c.suffix, kChunkElems);
         AscendC::Exp(c.chain, c.chain, Chain::rows * kDim);
-        AscendC::PipeBarrier<PIPE_V>();
     }
 
   private:
@@ -167,7 +165,6 @@ class GateStage
         AscendC::PipeBarrier<PIPE_V>();
         AscendC::Mul(gamma, log, c.rate, kLanesF32, count / kLanesF32,
                      {1, 1, 1, kLaneBlocks, kLaneBlocks, 0});
-        AscendC::PipeBarrier<PIPE_V>();
     }
 
     /// Moves gamma of the first row of each band into the chain and zeroes it in the tile.
@@ -267,11 +264,9 @@ class GateStage
         AddChain(c, 3, 2, ChainRow(c, c31));
         AddChain(c, last0, c30, Total(c, 3));
         AddChain(c, c20, c10, ChainRow(c, c20));
-        AscendC::PipeBarrier<PIPE_V>();
         AddChain(c, c31, c21, ChainRow(c, c31));
         AscendC::PipeBarrier<PIPE_V>();
         AddChain(c, last1, c31, Total(c, 3));
-        AscendC::PipeBarrier<PIPE_V>();
     }
 
     __aicore__ static inline void StoreGk(VectorCore &c, uint32_t half)

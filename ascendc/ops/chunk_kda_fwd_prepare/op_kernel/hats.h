@@ -117,7 +117,6 @@ class HatStage
         AscendC::Brcb(c.beta, c.betaEff, kChunk / kBlockF32, {1, 8});
         AscendC::PipeBarrier<PIPE_V>();
         AscendC::Muls(c.BetaNeg(c.round), c.beta, -1.0f, kChunk * kBlockF32);
-        AscendC::PipeBarrier<PIPE_V>();
     }
 
     /// Token-major values arrived one per 32-byte line, head-major ones densely.

@@ -40,7 +40,6 @@ class LevelStage
         for (uint32_t half = 0; half < kHalves; ++half) {
             const uint32_t at = half * kHalfElems;
             Factors(c.work[0], c.prefix[at], c.suffix[at], size);
-            AscendC::PipeBarrier<PIPE_V>();
             const uint32_t bytes = slot + at * sizeof(bfloat16_t);
             Store(c, c.q[at], bytes);
             Store(c, c.k[at], bytes + PrepareSlot::tile);

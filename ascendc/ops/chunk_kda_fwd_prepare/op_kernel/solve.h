@@ -47,7 +47,6 @@ class SolveStage
                 MaskRow(c, level, row);
             }
         }
-        AscendC::PipeBarrier<PIPE_V>();
     }
 
     /// Fetches the products of round `c.round - 1`, whose slot `previous` is. MTE2.
@@ -77,7 +76,6 @@ class SolveStage
     {
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kInScores);
         PickBlocks(c);
-        AscendC::PipeBarrier<PIPE_V>();
         Scores(c, of);
         Below(c, previous);
         Factors(c);
@@ -116,7 +114,6 @@ class SolveStage
         uint64_t keys[2] = {pattern << kBand, pattern << kBand};
         const auto mask = Mask(c, level);
         AscendC::Duplicate(mask, static_cast<uint16_t>(forQ), queries, 1, 1, 8);
-        AscendC::PipeBarrier<PIPE_V>();
         AscendC::Duplicate(mask, static_cast<uint16_t>(forK), keys, 1, 1, 8);
         AscendC::PipeBarrier<PIPE_V>();
     }
