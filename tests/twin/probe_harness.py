@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles probe kernels against the twin's headers and runs them on the installed machine.
 
-A probe is one kernel source with many cases, chosen by the tiling field `which`, so that few files have to be
-compiled. Its four builds (fast and checked, AIC and AIV) and a C launcher go into one library, cached by content.
+A probe is one kernel source with many cases, chosen by the tiling field `which`, so that few files have
+to be compiled. Its four builds (fast and checked, AIC and AIV) and a C launcher go into one library, cached
+by content.
 """
 
 from __future__ import annotations
@@ -187,4 +188,4 @@ def counters(name: str) -> dict[str, int]:
     """What the last checked launch of this thread counted."""
     values = (ctypes.c_uint64 * len(COUNTERS))()
     build(name).ProbeCounters(values)
-    return dict(zip(COUNTERS, values))
+    return dict(zip(COUNTERS, values, strict=True))

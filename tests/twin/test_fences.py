@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import itertools
 
-import probe_harness as harness
 import numpy as np
+import probe_harness as harness
 import pytest
 
 VECTOR = ["in free", "half free", "out free", "loaded", "added", "cast", "fetched", "scaled"]
@@ -78,14 +78,12 @@ def test_each_fence_alone_is_needed(checked, tag, copies, monkeypatch):
 
 
 @pytest.mark.parametrize("copies", ["late", "eager"])
-@pytest.mark.parametrize(
-    "family", [VECTOR, CUBE + CROSS], ids=["vector", "cube"]
-)
+@pytest.mark.parametrize("family", [VECTOR, CUBE + CROSS], ids=["vector", "cube"])
 def test_clean_exactly_when_all_fences_are_there(checked, family, copies, monkeypatch):
     monkeypatch.setenv("FLA_NPU_TWIN_COPIES", copies)
     for seed, present in enumerate(itertools.product([True, False], repeat=len(family))):
         monkeypatch.setenv("FLA_NPU_TWIN_SEED", str(seed))
-        missing = [tag for tag, there in zip(family, present) if not there]
+        missing = [tag for tag, there in zip(family, present, strict=True) if not there]
         if missing:
             monkeypatch.setenv("FLA_NPU_TWIN_SKIP", _skip(missing))
         else:

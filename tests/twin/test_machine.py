@@ -7,8 +7,8 @@ import json
 import multiprocessing
 import threading
 
-import probe_harness as harness
 import numpy as np
+import probe_harness as harness
 import pytest
 
 

@@ -28,7 +28,14 @@ class Case:
 RULES = [
     # memory
     Case(100, (256,), (257,), "bounds", "// bounds", ("pipe V", "1028 bytes", "has 1024", "cut the count")),
-    Case(101, (8,), (4,), "alignment", "// alignment", ("pipe V", "UB 0x10", "multiple of 32", "aligned offset")),
+    Case(
+        101,
+        (8,),
+        (4,),
+        "alignment",
+        "// alignment",
+        ("pipe V", "UB 0x10", "multiple of 32", "aligned offset"),
+    ),
     Case(102, (64,), (63,), "undefined-read", "// undefined", ("pipe V", "element 63", "write it first")),
     Case(103, (4032,), (4033,), "bounds", "// gm end", ("pipe MTE2", "has 252", "cut the count")),
     Case(104, (0,), (1,), "input-write", "// input write", ("pipe MTE3", "'x'", "workspace")),
@@ -41,7 +48,14 @@ RULES = [
     Case(205, (0,), (1,), "race", "Duplicate(a_, 2.0f, kTile);", ("pipe V", "between them")),
     # flags
     Case(300, (0,), (1,), "flag-set-twice", "// set twice", ("pipe MTE2", "MTE2_V", "one WaitFlag")),
-    Case(301, (0,), (1,), "flag-wait", "// wait", ("pipe MTE3", "V_MTE3", "SetFlag<HardEvent::V_MTE3>(1) first")),
+    Case(
+        301,
+        (0,),
+        (1,),
+        "flag-wait",
+        "// wait",
+        ("pipe MTE3", "V_MTE3", "SetFlag<HardEvent::V_MTE3>(1) first"),
+    ),
     Case(302, (0,), (1,), "flag-leftover", "// leftover", ("V_S", "add the WaitFlag")),
     Case(303, (5,), (6,), "event-id", "SetFlag<HardEvent::V_S>(static_cast", ("(6)", "use 0 to 5")),
     Case(304, (0,), (1,), "event-core", "// wrong core", ("M_FIX", "AIV", "this core type")),
@@ -65,7 +79,15 @@ RULES = [
     Case(502, (0,), (1,), "cache-shared", "// scalar write", ("64-byte line", "own 64-byte line")),
     Case(503, (0,), (1,), "cache-dirty", "// dirty read", ("pipe MTE2", "SetValue", "after SetValue")),
     # between cores
-    Case(10, (0,), (1,), "race", "// neighbours", ("pipe MTE3", "of AIV", "CrossCoreSetFlag<1, PIPE_MTE3>"), "groups"),
+    Case(
+        10,
+        (0,),
+        (1,),
+        "race",
+        "// neighbours",
+        ("pipe MTE3", "of AIV", "CrossCoreSetFlag<1, PIPE_MTE3>"),
+        "groups",
+    ),
     Case(11, (0,), (1,), "race", "", ("of AIV", "CrossCoreSetFlag<1, PIPE_MTE"), "groups"),
     Case(11, (0,), (2,), "race", "", ("of AIV", "PIPE_MTE3"), "groups"),
     Case(12, (0,), (1,), "cross-id", "// flag id", ("(11)", "0 to 10"), "groups"),

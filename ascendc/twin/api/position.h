@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logical positions, pipes and events under the names CANN gives them, and what each of them is on this machine.
+// Logical positions, pipes and events under the names CANN gives them, and what each of them is on
+// this machine.
 #ifndef FLA_TWIN_API_POSITION_H
 #define FLA_TWIN_API_POSITION_H
 
@@ -17,12 +18,25 @@ enum pipe_t {
     PIPE_FIX = 10,
 };
 
-enum event_t { EVENT_ID0 = 0, EVENT_ID1, EVENT_ID2, EVENT_ID3, EVENT_ID4, EVENT_ID5, EVENT_ID6, EVENT_ID7 };
+// Names for small numbers; SetFlag takes any integer.
+enum event_t {
+    EVENT_ID0 = 0,
+    EVENT_ID1,
+    EVENT_ID2,
+    EVENT_ID3,
+    EVENT_ID4,
+    EVENT_ID5,
+    EVENT_ID6,
+    EVENT_ID7
+};
 
-namespace AscendC {
+namespace AscendC
+{
 
 using TEventID = int8_t;
 
+// clang-format off
+// The order of these two enumerations is CANN's, because kernels may print or store the numbers.
 enum class TPosition : uint8_t {
     GM, A1, A2, B1, B2, C1, C2, CO1, CO2, VECIN, VECOUT, VECCALC, LCM = VECCALC, SPM, SHM = SPM, TSCM,
     C2PIPE2GM, C2PIPE2LOCAL, MAX,
@@ -30,20 +44,28 @@ enum class TPosition : uint8_t {
 using QuePosition = TPosition;
 
 enum class HardEvent : uint8_t {
-    MTE2_MTE1, MTE1_MTE2, MTE1_M, M_MTE1, MTE2_V, V_MTE2, MTE3_V, V_MTE3, M_V, V_M, V_V, MTE3_MTE1, MTE1_MTE3,
-    MTE1_V, MTE2_M, M_MTE2, V_MTE1, M_FIX, FIX_M, MTE3_MTE2, MTE2_MTE3, S_V, V_S, S_MTE2, MTE2_S, S_MTE3,
-    MTE3_S, MTE2_FIX, FIX_MTE2, FIX_S, M_S, FIX_MTE3, MTE1_FIX, FIX_MTE1, FIX_FIX, MAX,
+    MTE2_MTE1, MTE1_MTE2, MTE1_M, M_MTE1, MTE2_V, V_MTE2, MTE3_V, V_MTE3, M_V, V_M, V_V, MTE3_MTE1,
+    MTE1_MTE3, MTE1_V, MTE2_M, M_MTE2, V_MTE1, M_FIX, FIX_M, MTE3_MTE2, MTE2_MTE3, S_V, V_S, S_MTE2,
+    MTE2_S, S_MTE3, MTE3_S, MTE2_FIX, FIX_MTE2, FIX_S, M_S, FIX_MTE3, MTE1_FIX, FIX_MTE1, FIX_FIX, MAX,
 };
+// clang-format on
 
+// Arguments of the cache calls. Hints about L2 exist so that kernels compile; the twin has no L2.
 enum class CacheLine : uint64_t { SINGLE_CACHE_LINE = 0, ENTIRE_DATA_CACHE };
 enum class DcciDst : uint64_t { CACHELINE_ALL = 0, CACHELINE_UB, CACHELINE_OUT, CACHELINE_ATOMIC };
 enum class MemDsbT : uint8_t { ALL = 0, DDR, UB, SEQ };
-enum class CacheMode { CACHE_MODE_DISABLE = 0, CACHE_MODE_NORMAL = 1, CACHE_MODE_LAST = 2, CACHE_MODE_PERSISTENT = 4 };
+enum class CacheMode {
+    CACHE_MODE_DISABLE = 0,
+    CACHE_MODE_NORMAL = 1,
+    CACHE_MODE_LAST = 2,
+    CACHE_MODE_PERSISTENT = 4
+};
 enum class CacheRwMode { READ = 1, WRITE = 2, RW = 3 };
 
 }  // namespace AscendC
 
-namespace twin {
+namespace twin
+{
 
 /// The store behind a position. CO2 is GM, as on a chip whose L0C only drains to memory.
 constexpr Space SpaceOf(AscendC::TPosition p)
@@ -74,6 +96,7 @@ constexpr Space SpaceOf(AscendC::TPosition p)
     }
 }
 
+/// PIPE_ALL has no single pipe and becomes kCount.
 constexpr Pipe PipeOf(pipe_t p)
 {
     switch (p) {
@@ -96,21 +119,25 @@ constexpr Pipe PipeOf(pipe_t p)
     }
 }
 
+/// A flag goes from one pipe to another.
 struct EventPipes {
     Pipe from, to;
 };
 
 /// HardEvent X_Y: X raises, Y waits. In the order of the enumeration.
 constexpr EventPipes kEventPipes[] = {
-    {Pipe::MTE2, Pipe::MTE1}, {Pipe::MTE1, Pipe::MTE2}, {Pipe::MTE1, Pipe::M},    {Pipe::M, Pipe::MTE1},
-    {Pipe::MTE2, Pipe::V},    {Pipe::V, Pipe::MTE2},    {Pipe::MTE3, Pipe::V},    {Pipe::V, Pipe::MTE3},
-    {Pipe::M, Pipe::V},       {Pipe::V, Pipe::M},       {Pipe::V, Pipe::V},       {Pipe::MTE3, Pipe::MTE1},
-    {Pipe::MTE1, Pipe::MTE3}, {Pipe::MTE1, Pipe::V},    {Pipe::MTE2, Pipe::M},    {Pipe::M, Pipe::MTE2},
-    {Pipe::V, Pipe::MTE1},    {Pipe::M, Pipe::FIX},     {Pipe::FIX, Pipe::M},     {Pipe::MTE3, Pipe::MTE2},
-    {Pipe::MTE2, Pipe::MTE3}, {Pipe::S, Pipe::V},       {Pipe::V, Pipe::S},       {Pipe::S, Pipe::MTE2},
-    {Pipe::MTE2, Pipe::S},    {Pipe::S, Pipe::MTE3},    {Pipe::MTE3, Pipe::S},    {Pipe::MTE2, Pipe::FIX},
-    {Pipe::FIX, Pipe::MTE2},  {Pipe::FIX, Pipe::S},     {Pipe::M, Pipe::S},       {Pipe::FIX, Pipe::MTE3},
-    {Pipe::MTE1, Pipe::FIX},  {Pipe::FIX, Pipe::MTE1},  {Pipe::FIX, Pipe::FIX},
+    {Pipe::MTE2, Pipe::MTE1}, {Pipe::MTE1, Pipe::MTE2}, {Pipe::MTE1, Pipe::M},
+    {Pipe::M, Pipe::MTE1},    {Pipe::MTE2, Pipe::V},    {Pipe::V, Pipe::MTE2},
+    {Pipe::MTE3, Pipe::V},    {Pipe::V, Pipe::MTE3},    {Pipe::M, Pipe::V},
+    {Pipe::V, Pipe::M},       {Pipe::V, Pipe::V},       {Pipe::MTE3, Pipe::MTE1},
+    {Pipe::MTE1, Pipe::MTE3}, {Pipe::MTE1, Pipe::V},    {Pipe::MTE2, Pipe::M},
+    {Pipe::M, Pipe::MTE2},    {Pipe::V, Pipe::MTE1},    {Pipe::M, Pipe::FIX},
+    {Pipe::FIX, Pipe::M},     {Pipe::MTE3, Pipe::MTE2}, {Pipe::MTE2, Pipe::MTE3},
+    {Pipe::S, Pipe::V},       {Pipe::V, Pipe::S},       {Pipe::S, Pipe::MTE2},
+    {Pipe::MTE2, Pipe::S},    {Pipe::S, Pipe::MTE3},    {Pipe::MTE3, Pipe::S},
+    {Pipe::MTE2, Pipe::FIX},  {Pipe::FIX, Pipe::MTE2},  {Pipe::FIX, Pipe::S},
+    {Pipe::M, Pipe::S},       {Pipe::FIX, Pipe::MTE3},  {Pipe::MTE1, Pipe::FIX},
+    {Pipe::FIX, Pipe::MTE1},  {Pipe::FIX, Pipe::FIX},
 };
 constexpr int kEvents = static_cast<int>(AscendC::HardEvent::MAX);
 static_assert(sizeof(kEventPipes) / sizeof(kEventPipes[0]) == kEvents, "one row per HardEvent");

@@ -6,7 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
-namespace twin {
+namespace twin
+{
 
 inline uint32_t FloatBits(float f)
 {
@@ -21,7 +22,8 @@ inline float BitsFloat(uint32_t u)
     return f;
 }
 
-/// fp32 -> bf16, round to nearest even; a NaN stays a NaN (its payload may not round up to infinity).
+/// fp32 -> bf16, round to nearest even; a NaN stays a NaN (its payload may not round up to
+/// infinity).
 inline uint16_t FloatToBf16(float f)
 {
     uint32_t u = FloatBits(f);
@@ -30,7 +32,10 @@ inline uint16_t FloatToBf16(float f)
     }
     return static_cast<uint16_t>((u + 0x7fffU + ((u >> 16) & 1U)) >> 16);
 }
-inline float Bf16ToFloat(uint16_t b) { return BitsFloat(static_cast<uint32_t>(b) << 16); }
+inline float Bf16ToFloat(uint16_t b)
+{
+    return BitsFloat(static_cast<uint32_t>(b) << 16);
+}
 
 /// fp16 -> fp32, exact, subnormals included.
 inline float HalfToFloat(uint16_t h)
@@ -66,7 +71,8 @@ inline uint16_t FloatToHalf(float f)
 
 }  // namespace twin
 
-/// A storage type: on AIV no instruction computes in bf16, so there are no operators to find by accident.
+/// A storage type: on AIV no instruction computes in bf16, so there are no operators to find by
+/// accident.
 struct bfloat16_t {
     uint16_t bits;
 };
@@ -78,10 +84,17 @@ struct half {
     operator float() const { return twin::HalfToFloat(bits); }
 };
 
-namespace AscendC {
+namespace AscendC
+{
 
-inline float ToFloat(const bfloat16_t &b) { return twin::Bf16ToFloat(b.bits); }
-inline bfloat16_t ToBfloat16(const float &f) { return bfloat16_t{twin::FloatToBf16(f)}; }
+inline float ToFloat(const bfloat16_t &b)
+{
+    return twin::Bf16ToFloat(b.bits);
+}
+inline bfloat16_t ToBfloat16(const float &f)
+{
+    return bfloat16_t{twin::FloatToBf16(f)};
+}
 
 }  // namespace AscendC
 #endif  // FLA_TWIN_API_SCALAR_H

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LocalTensor and GlobalTensor: a typed place in a store. They own nothing and check nothing; instructions do.
+// LocalTensor and GlobalTensor: a typed place in a store. They own nothing and check nothing;
+// instructions do.
 #ifndef FLA_TWIN_API_TENSOR_H
 #define FLA_TWIN_API_TENSOR_H
 
@@ -12,10 +13,13 @@
 #define __gm__
 #endif
 
-namespace AscendC {
-inline namespace TWIN_NS {
+namespace AscendC
+{
+inline namespace TWIN_NS
+{
 
-template <typename T> class LocalTensor
+template <typename T>
+class LocalTensor
 {
   public:
     using PrimType = T;
@@ -27,21 +31,28 @@ template <typename T> class LocalTensor
     {
     }
 
-    // --- the API kernels use ------------------------------------------------------------------------------
+    // --- the API kernels use
+    // ------------------------------------------------------------------------------
     T GetValue(uint32_t index, TWIN_HERE) const
     {
         twin::Issue<twin::Pipe::S>(
             "GetValue", where,
-            [&](auto &i) { i.In(*this, twin::Space::UB, "tensor").Reads((*this)[index], 1, sizeof(T)); }, [] {});
+            [&](auto &i) {
+                i.In(*this, twin::Space::UB, "tensor").Reads((*this)[index], 1, sizeof(T));
+            },
+            [] {});
         return Host()[index];
     }
-    template <typename U> void SetValue(uint32_t index, U value, TWIN_HERE) const
+    template <typename U>
+    void SetValue(uint32_t index, U value, TWIN_HERE) const
     {
         T *place = Host() + index;
         T converted = static_cast<T>(value);
         twin::Issue<twin::Pipe::S>(
             "SetValue", where,
-            [&](auto &i) { i.In(*this, twin::Space::UB, "tensor").Writes((*this)[index], 1, sizeof(T)); },
+            [&](auto &i) {
+                i.In(*this, twin::Space::UB, "tensor").Writes((*this)[index], 1, sizeof(T));
+            },
             [=] { *place = converted; });
     }
     LocalTensor operator[](uint32_t offset) const
@@ -52,11 +63,13 @@ template <typename T> class LocalTensor
         t.bytes_ = bytes < bytes_ ? bytes_ - bytes : 0;
         return t;
     }
-    template <typename U> LocalTensor<U> ReinterpretCast() const
+    template <typename U>
+    LocalTensor<U> ReinterpretCast() const
     {
         return LocalTensor<U>(store_, position_, address_, bytes_);
     }
-    template <typename U> void SetAddrWithOffset(LocalTensor<U> &source, uint32_t offset)
+    template <typename U>
+    void SetAddrWithOffset(LocalTensor<U> &source, uint32_t offset)
     {
         *this = source.template ReinterpretCast<T>()[offset];
     }
@@ -68,7 +81,8 @@ template <typename T> class LocalTensor
     void SetSize(uint32_t elements) { bytes_ = elements * static_cast<uint32_t>(sizeof(T)); }
     void SetBufferLen(uint32_t bytes) { bytes_ = bytes; }
 
-    // --- the twin's side ------------------------------------------------------------------------------------
+    // --- the twin's side
+    // ------------------------------------------------------------------------------------
     /// Host address; for UB, L1, L0C, BT, FB.
     T *Host() const { return reinterpret_cast<T *>(store_ + address_); }
     /// Host image of L0A and L0B: always fp32, see machine/types.h.
@@ -83,7 +97,8 @@ template <typename T> class LocalTensor
     TPosition position_ = TPosition::MAX;
 };
 
-template <typename T> class GlobalTensor
+template <typename T>
+class GlobalTensor
 {
   public:
     using PrimType = T;
@@ -116,16 +131,22 @@ template <typename T> class GlobalTensor
     {
         GlobalTensor t = *this;
         t.buffer_ += offset;
-        t.elements_ = elements_ == kUnknown ? kUnknown : elements_ > offset ? elements_ - offset : 0;
+        t.elements_ = elements_ == kUnknown ? kUnknown
+                      : elements_ > offset  ? elements_ - offset
+                                            : 0;
         return t;
     }
     const __gm__ T *GetPhyAddr() const { return buffer_; }
     __gm__ T *GetPhyAddr(uint64_t offset) const { return buffer_ + offset; }
     uint64_t GetSize() const { return elements_ == kUnknown ? 0 : elements_; }
     /// A hint about L2 changes speed, never results.
-    template <CacheRwMode mode = CacheRwMode::RW> void SetL2CacheHint(CacheMode) {}
+    template <CacheRwMode mode = CacheRwMode::RW>
+    void SetL2CacheHint(CacheMode)
+    {
+    }
 
-    // --- the twin's side ------------------------------------------------------------------------------------
+    // --- the twin's side
+    // ------------------------------------------------------------------------------------
     T *Host() const { return buffer_; }
     twin::Region Region() const
     {

@@ -6,14 +6,20 @@
 #include <cstring>
 #include <new>
 
-namespace twin {
+namespace twin
+{
 
-namespace {
+namespace
+{
 
-// Stores start on cache lines, and not all at the same offset of a 4 KB page: equal offsets would make a load wait
-// for an unrelated store (4K aliasing) in every instruction that streams two stores.
+// Stores start on cache lines, and not all at the same offset of a 4 KB page: equal offsets would
+// make a load wait for an unrelated store (4K aliasing) in every instruction that streams two
+// stores.
 constexpr size_t kStagger = 320;
-constexpr size_t RoundUp(size_t n) { return (n + 63) / 64 * 64 + kStagger; }
+constexpr size_t RoundUp(size_t n)
+{
+    return (n + 63) / 64 * 64 + kStagger;
+}
 
 constexpr size_t ArenaBytes()
 {
@@ -28,7 +34,8 @@ constexpr size_t ArenaBytes()
 
 CoreArena::CoreArena()
 {
-    void *p = mmap(nullptr, ArenaBytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *p =
+        mmap(nullptr, ArenaBytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) {
         throw std::bad_alloc();
     }
@@ -38,7 +45,10 @@ CoreArena::CoreArena()
 #endif
 }
 
-CoreArena::~CoreArena() { munmap(base_, ArenaBytes()); }
+CoreArena::~CoreArena()
+{
+    munmap(base_, ArenaBytes());
+}
 
 void CoreArena::Attach(Core &core) const
 {

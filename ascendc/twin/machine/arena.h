@@ -5,7 +5,8 @@
 
 #include "core.h"
 
-namespace twin {
+namespace twin
+{
 
 /// L1, L0A, L0B, L0C, BT and FB of an AIC and the UB of two AIVs, in one mapping.
 class CoreArena

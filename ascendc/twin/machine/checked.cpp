@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checked launch: sets the chip up, runs its cores in an order the seed decides, and closes the books.
+// A checked launch: sets the chip up, runs its cores in an order the seed decides, and closes the
+// books.
 #include "checked.h"
 
 #include "checked_core.h"
 
-namespace twin {
+namespace twin
+{
 
-namespace {
+namespace
+{
 
 void CoreMain(void *argument)
 {
@@ -28,10 +31,13 @@ std::vector<GmStore> MergeRanges(const std::vector<GmRange> &ranges)
             sorted.push_back(r);
         }
     }
-    std::sort(sorted.begin(), sorted.end(), [](const GmRange &a, const GmRange &b) { return a.base < b.base; });
+    std::sort(sorted.begin(), sorted.end(),
+              [](const GmRange &a, const GmRange &b) { return a.base < b.base; });
     std::vector<GmStore> stores;
     for (const GmRange &r : sorted) {
         auto *base = static_cast<uint8_t *>(r.base);
+        // Frameworks pass one buffer twice for in-place calls; then its contents arrive from
+        // outside.
         if (!stores.empty() && base < stores.back().base + stores.back().bytes) {
             GmStore &s = stores.back();
             s.bytes = std::max<uint64_t>(s.bytes, static_cast<uint64_t>(base + r.bytes - s.base));
@@ -49,13 +55,16 @@ std::vector<GmStore> MergeRanges(const std::vector<GmRange> &ranges)
     return stores;
 }
 
-/// Keeps the groups of the thread's earlier launches: their stacks and memories are expensive to make.
+/// Keeps the groups of the thread's earlier launches: their stacks and memories are expensive to
+/// make.
 std::vector<std::unique_ptr<CheckedGroup>> &IdleGroups()
 {
     static thread_local std::vector<std::unique_ptr<CheckedGroup>> idle;
     return idle;
 }
 
+// All cores of all groups exist from the start, whatever the kernel type: which of them the kernel
+// has is known only when the entry declares it, and the others return there.
 void MakeCores(Machine &m)
 {
     uint32_t blocks = m.launch->blockDim;
@@ -84,7 +93,8 @@ void MakeCores(Machine &m)
     }
 }
 
-/// Small and good enough to shuffle cores: splitmix64.
+/// The same seed gives the same order on every platform, which the standard generators' helpers do
+/// not promise. Small and good enough to shuffle cores: splitmix64.
 struct Random {
     uint64_t state;
     uint64_t Next()
@@ -96,7 +106,11 @@ struct Random {
     }
 };
 
-bool Runnable(const CheckedCore &c) { return c.waitsFor < 0 || !c.inbox[c.waitsFor].empty(); }
+// A core that waits can go on when its inbox has something; all others are between two steps.
+bool Runnable(const CheckedCore &c)
+{
+    return c.waitsFor < 0 || !c.inbox[c.waitsFor].empty();
+}
 
 void Resume(CheckedCore &c)
 {
@@ -104,6 +118,7 @@ void Resume(CheckedCore &c)
     c.fiber.Resume();
 }
 
+// Every core that is left waits. The text is cut: with 60 cores the first few tell the story.
 void ReportDeadlock(Machine &m, const std::vector<CheckedCore *> &alive)
 {
     std::string who;
@@ -112,14 +127,19 @@ void ReportDeadlock(Machine &m, const std::vector<CheckedCore *> &alive)
             who += "; and others";
             break;
         }
-        who += (who.empty() ? "" : "; ") +
-               Format("%s waits for flag %d at %s", CoreName(*c).c_str(), c->waitsFor, Place(c->waitsAt).c_str());
+        who +=
+            (who.empty() ? "" : "; ") + Format("%s waits for flag %d at %s", CoreName(*c).c_str(),
+                                               c->waitsFor, Place(c->waitsAt).c_str());
     }
     m.faulted = true;
-    m.fault = "twin fault: deadlock: op " + std::string(m.launch->kernel->op) + ": no core can go on: " + who +
-              "; let the partner set each flag as often as it is waited for (in mode 2 both AIVs must set)";
+    m.fault = "twin fault: deadlock: op " + std::string(m.launch->kernel->op) +
+              ": no core can go on: " + who +
+              "; let the partner set each flag as often as it is waited for (in mode 2 both AIVs "
+              "must set)";
 }
 
+// One core at a time, from one wait or cross-core set to the next. Races do not depend on the order
+// (clocks find them), but deadlocks and counters may, so the seed chooses.
 void Schedule(Machine &m)
 {
     Random random{m.options->seed};
@@ -147,7 +167,8 @@ void Schedule(Machine &m)
             alive.erase(alive.begin() + static_cast<long>(pick));
         }
     }
-    for (CheckedCore *c : alive) {  // after a fault: each wait throws, so that every frame is destroyed
+    for (CheckedCore *c :
+         alive) {  // after a fault: each wait throws, so that every frame is destroyed
         c->fiber.CancelIfNotStarted();
         while (!c->fiber.Done()) {
             Resume(*c);
@@ -156,11 +177,14 @@ void Schedule(Machine &m)
     tCore = nullptr;
 }
 
+// The end of the launch: what was left undone, what was counted, and the trace.
 std::string Close(Machine &m)
 {
     if (!m.faulted) {
         CheckLeftovers(m);
     }
+    // An output element that no core wrote must not keep a plausible value from the caller's
+    // buffer.
     for (GmStore &g : m.gm) {
         if (g.Writable()) {
             g.shadow.PoisonUntouched();
@@ -177,7 +201,9 @@ std::string Close(Machine &m)
         for (CheckedCore *c : m.cores) {
             names.push_back(CoreName(*c));
         }
-        if (!m.report.Write(m.options->trace, m.launch->kernel->op, m.options->chip->megahertz, names) && !m.faulted) {
+        if (!m.report.Write(m.options->trace, m.launch->kernel->op, m.options->chip->megahertz,
+                            names) &&
+            !m.faulted) {
             m.faulted = true;
             m.fault = "FLA_NPU_TWIN_TRACE: cannot write " + m.options->trace;
         }
@@ -187,6 +213,8 @@ std::string Close(Machine &m)
 
 }  // namespace
 
+// A core starts with nothing known, nothing raised and every byte undefined. Nothing is carried
+// over from the last kernel, as nothing may be relied on.
 void CheckedCore::Start(Machine &m, uint32_t coreIndex, uint32_t agents)
 {
     machine = &m;
@@ -218,7 +246,8 @@ void CheckedCore::Start(Machine &m, uint32_t coreIndex, uint32_t agents)
     cache.clear();
     for (int s = 0; s < kLocalSpaces; ++s) {
         if (store[s] != nullptr) {
-            shadow[s].Reset(store[s], IsWidened(static_cast<Space>(s)) ? 2 : 1, kSpaceBytes[s], false);
+            shadow[s].Reset(store[s], IsWidened(static_cast<Space>(s)) ? 2 : 1, kSpaceBytes[s],
+                            false);
         }
     }
     entry = type == CoreType::AIC ? m.launch->kernel->checkedAic : m.launch->kernel->checkedAiv;
@@ -227,6 +256,8 @@ void CheckedCore::Start(Machine &m, uint32_t coreIndex, uint32_t agents)
     }
 }
 
+// The machine lives for one launch and belongs to the calling thread, so launches of several
+// threads do not meet.
 Result RunChecked(const Launch &launch, const Options &options)
 {
     Machine m;

@@ -2,14 +2,15 @@
 /*
  * State of the checked machine
  *
- * Order. Every instruction gets the next time of its pipe. A pipe's clock `known[p]` says, for each pipe of the own
- * core, up to which time its next instruction comes after that pipe's work. S issues for all, so what S has waited
- * for (WaitFlag<X_S>, CrossCoreWaitFlag, PIPE_ALL) holds for everything issued later: each instruction first joins
- * the S clock. Only what S itself wrote does not follow from issue order; that takes S_X flags. Knowledge about other
- * cores arrives through CrossCoreWaitFlag alone, hence one `remote` clock per core is exact.
+ * Order. Every instruction gets the next time of its pipe. A pipe's clock `known[p]` says, for each
+ * pipe of the own core, up to which time its next instruction comes after that pipe's work. S
+ * issues for all, so what S has waited for (WaitFlag<X_S>, CrossCoreWaitFlag, PIPE_ALL) holds for
+ * everything issued later: each instruction first joins the S clock. Only what S itself wrote does
+ * not follow from issue order; that takes S_X flags. Knowledge about other cores arrives through
+ * CrossCoreWaitFlag alone, hence one `remote` clock per core is exact.
  *
- * Late copies. Effects of MTE2, MTE3 and FIX wait in a list and run when a flag that covers them is waited for, in
- * order. A flag remembers how far its pipe's list has to be run.
+ * Late copies. Effects of MTE2, MTE3 and FIX wait in a list and run when a flag that covers them is
+ * waited for, in order. A flag remembers how far its pipe's list has to be run.
  */
 #ifndef FLA_TWIN_MACHINE_CHECKED_CORE_H
 #define FLA_TWIN_MACHINE_CHECKED_CORE_H
@@ -31,7 +32,8 @@
 #include "report.h"
 #include "shadow.h"
 
-namespace twin {
+namespace twin
+{
 
 struct Machine;
 
@@ -91,7 +93,8 @@ struct Token {
     Where where{};
 };
 
-/// Rounds of one flag among a fixed set of setters; a round is complete when all have set once more.
+/// Rounds of one flag among a fixed set of setters; a round is complete when all have set once
+/// more.
 struct Rounds {
     std::vector<uint32_t> sets;
     std::deque<Token> open;  // rounds some member has set and some have not
@@ -102,8 +105,8 @@ struct Rounds {
 /// A 64-byte line in a core's data cache.
 struct CacheLineState {
     uint8_t bytes[64];
-    uint64_t dirty = 0;      // one bit per byte
-    Epoch seen[32];          // last write of each 2-byte granule when the line was loaded
+    uint64_t dirty = 0;  // one bit per byte
+    Epoch seen[32];      // last write of each 2-byte granule when the line was loaded
     Where where{};
 };
 
@@ -111,12 +114,12 @@ struct CheckedCore : Core {
     Machine *machine = nullptr;
     Fiber fiber;
     KernelFn entry = nullptr;
-    uint32_t index = 0;                  // among all cores of the launch: agent = index * 8 + pipe
+    uint32_t index = 0;  // among all cores of the launch: agent = index * 8 + pipe
 
     Clock known[kPipes];
     uint32_t now[kPipes] = {};
     uint32_t issueVersion = 1, seenIssue[kPipes] = {};
-    std::vector<uint32_t> remote;        // by agent; own entries stay 0
+    std::vector<uint32_t> remote;  // by agent; own entries stay 0
 
     LocalShadow shadow[kLocalSpaces];
     EventFlag flag[kEvents][8];
@@ -132,7 +135,7 @@ struct CheckedCore : Core {
     Where waitsAt{};
 
     std::unordered_map<uint64_t, CacheLineState> cache;
-    uint64_t cycles[kPipes] = {};        // simulated time of each pipe; S is the issue time
+    uint64_t cycles[kPipes] = {};  // simulated time of each pipe; S is the issue time
 
     const char *TypeName() const { return type == CoreType::AIC ? "AIC" : "AIV"; }
     /// All that p's next instruction is ordered after, S's waits included.
@@ -165,7 +168,7 @@ struct CheckedCore : Core {
 struct CheckedGroup {
     CoreArena arena;
     CheckedCore core[3];
-    Rounds vectorSets[2][kFlagIds];      // AIV sets of modes 1 and 2
+    Rounds vectorSets[2][kFlagIds];  // AIV sets of modes 1 and 2
 };
 
 /// A range of GM after overlapping arguments have been merged.
@@ -174,7 +177,7 @@ struct GmStore {
     uint64_t bytes;
     GmRange::Kind kind;
     std::string name;
-    GlobalShadow shadow;                 // unused for inputs and tiling: nobody may write them
+    GlobalShadow shadow;  // unused for inputs and tiling: nobody may write them
     bool Writable() const { return kind != GmRange::kInput && kind != GmRange::kTiling; }
 };
 
@@ -188,10 +191,10 @@ struct Machine {
     const Launch *launch = nullptr;
     const Options *options = nullptr;
     std::vector<std::unique_ptr<CheckedGroup>> groups;
-    std::vector<CheckedCore *> cores;    // by index: AICs' group * 3 + (0 AIC, 1, 2 AIV)
-    std::vector<GmStore> gm;             // by address
+    std::vector<CheckedCore *> cores;  // by index: AICs' group * 3 + (0 AIC, 1, 2 AIV)
+    std::vector<GmStore> gm;           // by address
     size_t lastGm = 0;
-    Rounds all[3][kFlagIds];             // flags across groups: AICs, AIVs, both
+    Rounds all[3][kFlagIds];  // flags across groups: AICs, AIVs, both
     std::vector<std::vector<Epoch>> readerLists{1};
     std::vector<Site> sites{1};
     std::vector<uint16_t> siteTable = std::vector<uint16_t>(1U << 14);
@@ -206,12 +209,15 @@ struct Machine {
 };
 
 /// Thrown through the kernel of every core once the launch has failed.
-struct Unwind {
-};
+struct Unwind {};
 
-inline CheckedCore &MyChecked() { return static_cast<CheckedCore &>(*tCore); }
+inline CheckedCore &MyChecked()
+{
+    return static_cast<CheckedCore &>(*tCore);
+}
 
-/// Ends the launch with the one line of text the caller gets. pipe may be kCount when none is concerned.
+/// Ends the launch with the one line of text the caller gets. pipe may be kCount when none is
+/// concerned.
 struct Complaint {
     const char *rule;
     Pipe pipe;

@@ -2,17 +2,22 @@
 /*
  * Flags between cores
  *
- * A flag arrives at its waiters when all its setters have set it once more: mode 0, all cores of one type; mode 1, the two
- * AIVs of a group, both ways; mode 2, the AIC to each of its AIVs, or both AIVs to their AIC. Each waiter has an inbox
- * per flag id; the token in it carries the setters' clocks and the copies that have to be visible after the wait.
+ * A flag arrives at its waiters when all its setters have set it once more: mode 0, all cores of
+ * one type; mode 1, the two AIVs of a group, both ways; mode 2, the AIC to each of its AIVs, or
+ * both AIVs to their AIC. Each waiter has an inbox per flag id; the token in it carries the
+ * setters' clocks and the copies that have to be visible after the wait. A counter of the device is
+ * the length of an inbox here, and the mode of a wait plays no part, as there.
  */
 #include "checked_core.h"
 
-namespace twin {
+namespace twin
+{
 
-namespace {
+namespace
+{
 
-[[noreturn]] void Refuse(CheckedCore &core, const char *rule, Where where, std::string what, const char *repair)
+[[noreturn]] void Refuse(CheckedCore &core, const char *rule, Where where, std::string what,
+                         const char *repair)
 {
     RaiseFault(core, Complaint{rule, Pipe::kCount, where, std::move(what), repair});
 }
@@ -34,6 +39,7 @@ Token MakeToken(CheckedCore &core, Pipe pipe, int mode, Where where)
     return t;
 }
 
+// A round with several setters arrives as one token: after the wait all of them are behind.
 void JoinToken(Token &into, const Token &t)
 {
     for (size_t i = 0; i < t.clock.size(); ++i) {
@@ -44,20 +50,25 @@ void JoinToken(Token &into, const Token &t)
     into.where = t.where;
 }
 
+// The counter of one flag at one core goes up. Its width (4 bits) and its one meaning at a time are
+// checked here.
 void Post(CheckedCore &from, CheckedCore &to, int flag, const Token &t)
 {
     auto &inbox = to.inbox[flag];
     if (!inbox.empty() && inbox.back().mode != t.mode) {
         Refuse(from, "cross-mode", t.where,
-               Format("flag %d is set in mode %d while a set in mode %d (%s) has not been waited for by %s", flag, t.mode,
-                      inbox.back().mode, Place(inbox.back().where).c_str(), CoreName(to).c_str()),
+               Format("flag %d is set in mode %d while a set in mode %d (%s) has not been waited "
+                      "for by %s",
+                      flag, t.mode, inbox.back().mode, Place(inbox.back().where).c_str(),
+                      CoreName(to).c_str()),
                "use another flag id for the other mode");
     }
     if (inbox.size() >= 15) {
-        Refuse(from, "cross-counter", t.where,
-               Format("flag %d would reach 16 sets that %s has not waited for; the counter holds 15", flag,
-                      CoreName(to).c_str()),
-               "hand credits back so that the producer stays at most 15 ahead");
+        Refuse(
+            from, "cross-counter", t.where,
+            Format("flag %d would reach 16 sets that %s has not waited for; the counter holds 15",
+                   flag, CoreName(to).c_str()),
+            "hand credits back so that the producer stays at most 15 ahead");
     }
     inbox.push_back(t);
 }
@@ -84,26 +95,35 @@ bool CompleteRound(Rounds &r, uint32_t members, uint32_t index, const Token &t, 
     return true;
 }
 
+// Cores that have to set a flag of this kind; a kernel type without cube or with one AIV a group
+// has fewer.
 uint32_t Members(const CheckedCore &core, int which)
 {
-    return which == 0 ? core.groups : which == 1 ? core.groups * core.ratio : core.groups * (1 + core.ratio);
+    return which == 0   ? core.groups
+           : which == 1 ? core.groups * core.ratio
+                        : core.groups * (1 + core.ratio);
 }
 
 /// A set of a flag that spans groups. which: 0 AICs, 1 AIVs, 2 both.
 void SetAll(CheckedCore &core, int which, int flag, const Token &t)
 {
+    // A block that waits for its turn on a busy core would never set, and the resident ones would
+    // never end.
     Machine &m = *core.machine;
     const ChipTable &chip = *m.options->chip;
     uint32_t cubes = m.options->CubeCores();
-    bool pureVector = core.kernelType == KernelType::kAivOnly || core.kernelType == KernelType::kMixAiv10;
+    bool pureVector =
+        core.kernelType == KernelType::kAivOnly || core.kernelType == KernelType::kMixAiv10;
     uint32_t resident = pureVector ? cubes * 2 : cubes;
     if (core.groups > resident) {
         Refuse(core, "resident-blocks", t.where,
-               Format("blockDim is %u and %s has %u such cores; an all-core flag needs every block resident", core.groups,
-                      chip.name, resident),
+               Format("blockDim is %u and %s has %u such cores; an all-core flag needs every block "
+                      "resident",
+                      core.groups, chip.name, resident),
                "launch at most as many blocks as cores");
     }
-    uint32_t index = which == 2 && core.type == CoreType::AIV ? core.groups + BlockIndex(core) : BlockIndex(core);
+    uint32_t index = which == 2 && core.type == CoreType::AIV ? core.groups + BlockIndex(core)
+                                                              : BlockIndex(core);
     Token whole;
     if (!CompleteRound(m.all[which][flag], Members(core, which), index, t, whole)) {
         return;
@@ -116,6 +136,7 @@ void SetAll(CheckedCore &core, int which, int flag, const Token &t)
     }
 }
 
+// Modes 1 and 2. From the vector side both AIVs have to set before anything arrives.
 void SetInGroup(CheckedCore &core, int mode, int flag, const Token &t)
 {
     CheckedGroup &g = *core.machine->groups[core.group];
@@ -143,7 +164,8 @@ void RequireMode(CheckedCore &core, int mode, const char *call, Where where)
 {
     KernelType type = core.kernelType;
     if (type == KernelType::kAivOnly || type == KernelType::kAicOnly) {
-        Refuse(core, "cross-kernel-type", where, Format("%s in an AIV_ONLY or AIC_ONLY kernel, which has no cross-core flags", call),
+        Refuse(core, "cross-kernel-type", where,
+               Format("%s in an AIV_ONLY or AIC_ONLY kernel, which has no cross-core flags", call),
                "declare KERNEL_TYPE_MIX_AIV_1_0 or KERNEL_TYPE_MIX_AIC_1_0");
     }
     bool pairs = type == KernelType::kMixAic12 || type == KernelType::kMixAic11;
@@ -152,19 +174,25 @@ void RequireMode(CheckedCore &core, int mode, const char *call, Where where)
                "use mode 2 between AIC and AIV, mode 0 among all cores of one type");
     }
     if (mode == 2 && !pairs) {
-        Refuse(core, "cross-mode", where, Format("%s: mode 2 needs AIC and AIV in one kernel", call),
+        Refuse(core, "cross-mode", where,
+               Format("%s: mode 2 needs AIC and AIV in one kernel", call),
                "declare KERNEL_TYPE_MIX_AIC_1_2");
     }
 }
 
+// The register has 4 bits; SyncAll takes 11 to 14 and the architecture page leaves 0 to 10 to
+// kernels.
 void RequireFlagId(CheckedCore &core, int flag, const char *call, Where where)
 {
     if (flag > 10) {
-        Refuse(core, "cross-id", where, Format("%s(%d): 11 to 15 belong to SyncAll and the framework", call, flag),
+        Refuse(core, "cross-id", where,
+               Format("%s(%d): 11 to 15 belong to SyncAll and the framework", call, flag),
                "use flag ids 0 to 10");
     }
 }
 
+// Blocks until the flag is there, then learns what its setters knew. On this chip the wait holds
+// back the whole core, so the knowledge goes to S, which issues for all pipes.
 void Receive(CheckedCore &core, int flag, Where where)
 {
     while (core.inbox[flag].empty()) {
@@ -178,6 +206,7 @@ void Receive(CheckedCore &core, int flag, Where where)
     core.waitsFor = -1;
     Token t = std::move(core.inbox[flag].front());
     core.inbox[flag].pop_front();
+    // Late as they may be, the copies before the set are visible after the wait.
     for (const Token::Due &d : t.due) {
         d.core->Deliver(d.pipe, d.copies);
     }
@@ -239,16 +268,20 @@ void CheckedSyncAll(bool vectorOnly, Where where)
     KernelType type = core.kernelType;
     bool pure = type == KernelType::kMixAiv10 || type == KernelType::kMixAic10;
     if (vectorOnly && type != KernelType::kMixAiv10) {
-        Refuse(core, "syncall-kind", where, "SyncAll<true> in a kernel that has cube cores", "use SyncAll<false>() on AIC and AIV alike");
+        Refuse(core, "syncall-kind", where, "SyncAll<true> in a kernel that has cube cores",
+               "use SyncAll<false>() on AIC and AIV alike");
     }
     CheckedBarrier(Pipe::kCount, Where{"SyncAll", 0});
     int which = !pure ? 2 : type == KernelType::kMixAiv10 ? 1 : 0;
     int flag = which == 2 ? kSyncAll : which == 1 ? kSyncAiv : kSyncAic;
-    // PIPE_ALL has just finished everything, so any pipe speaks for all; S also carries scalar writes.
+    // PIPE_ALL has just finished everything, so any pipe speaks for all; S also carries scalar
+    // writes.
     SetAll(core, which, flag, MakeToken(core, Pipe::S, 0, where));
     Receive(core, flag, where);
 }
 
+// What a kernel leaves behind is found by the next one: a raised flag lets it run ahead, a counter
+// does too.
 void CheckLeftovers(Machine &m)
 {
     for (CheckedCore *c : m.cores) {
@@ -256,27 +289,36 @@ void CheckLeftovers(Machine &m)
             for (int id = 0; id < 8; ++id) {
                 const EventFlag &f = c->flag[e][id];
                 if (f.raised) {
-                    NoteFault(*c, Complaint{"flag-leftover", kEventPipes[e].from, f.where,
-                                            Format("SetFlag<%s>(%d) is never waited for", EventName(e), id),
-                                            "add the WaitFlag: the next kernel starts with the flag raised"});
+                    NoteFault(
+                        *c,
+                        Complaint{"flag-leftover", kEventPipes[e].from, f.where,
+                                  Format("SetFlag<%s>(%d) is never waited for", EventName(e), id),
+                                  "add the WaitFlag: the next kernel starts with the flag raised"});
                 }
             }
         }
         for (int flag = 0; flag < kFlagIds; ++flag) {
             if (!c->inbox[flag].empty()) {
-                NoteFault(*c, Complaint{"cross-leftover", Pipe::kCount, c->inbox[flag].front().where,
-                                        Format("flag %d was set and %s never waits for it", flag, CoreName(*c).c_str()),
-                                        "wait as often as the partner sets: the next kernel starts with the counter up"});
+                NoteFault(*c,
+                          Complaint{"cross-leftover", Pipe::kCount, c->inbox[flag].front().where,
+                                    Format("flag %d was set and %s never waits for it", flag,
+                                           CoreName(*c).c_str()),
+                                    "wait as often as the partner sets: the next kernel starts "
+                                    "with the counter up"});
             }
         }
         for (const auto &line : c->cache) {
             if (line.second.dirty != 0) {
-                NoteFault(*c, Complaint{"cache-dirty", Pipe::S, line.second.where,
-                                        "a scalar write to GM is still in the data cache when the kernel ends",
-                                        "call DataCacheCleanAndInvalid after SetValue"});
+                NoteFault(
+                    *c, Complaint{
+                            "cache-dirty", Pipe::S, line.second.where,
+                            "a scalar write to GM is still in the data cache when the kernel ends",
+                            "call DataCacheCleanAndInvalid after SetValue"});
             }
         }
     }
+    // A set that waits for its siblings is as bad: the register of the one that set is not back at
+    // its start.
     auto open = [&](Rounds &r, int flag, CheckedCore &core) {
         if (!r.open.empty()) {
             NoteFault(core, Complaint{"cross-leftover", Pipe::kCount, r.open.front().where,

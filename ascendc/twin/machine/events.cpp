@@ -4,27 +4,38 @@
 
 #include "checked_core.h"
 
-namespace twin {
+namespace twin
+{
 
-namespace {
+namespace
+{
 
 using AscendC::HardEvent;
 
-bool OnVector(Pipe p) { return p == Pipe::S || p == Pipe::V || p == Pipe::MTE2 || p == Pipe::MTE3; }
-bool OnCube(Pipe p) { return p != Pipe::V; }
+// Which pipes a core type has.
+bool OnVector(Pipe p)
+{
+    return p == Pipe::S || p == Pipe::V || p == Pipe::MTE2 || p == Pipe::MTE3;
+}
+bool OnCube(Pipe p)
+{
+    return p != Pipe::V;
+}
 
 /// The 13 events of an AIV and the 24 of an AIC are exactly those whose two pipes the core has.
+/// CANN 8.1 headers skip the others without a word, which turns a slip into a race.
 void RequireEvent(CheckedCore &core, int event, int id, const char *call, Where where)
 {
     bool ok = event >= 0 && event < kEvents;
     if (ok) {
         EventPipes e = kEventPipes[event];
-        ok = core.type == CoreType::AIV ? OnVector(e.from) && OnVector(e.to) : OnCube(e.from) && OnCube(e.to);
+        ok = core.type == CoreType::AIV ? OnVector(e.from) && OnVector(e.to)
+                                        : OnCube(e.from) && OnCube(e.to);
     }
     if (!ok) {
         RaiseFault(core, Complaint{"event-core", Pipe::kCount, where,
-                                   Format("%s<%s> on an %s, which has no such event", call, EventName(event),
-                                          core.TypeName()),
+                                   Format("%s<%s> on an %s, which has no such event", call,
+                                          EventName(event), core.TypeName()),
                                    "use an event between two pipes of this core type"});
     }
     if (id < 0 || id > 7) {
@@ -42,18 +53,22 @@ void RequireFreeId(CheckedCore &core, int event, int id, const char *call, Where
     }
     if ((core.heldByQueue[event] >> id) & 1) {
         RaiseFault(core, Complaint{"event-id", Pipe::kCount, where,
-                                   Format("%s<%s>(%d): the id is held by TPipe or a queue", call, EventName(event), id),
+                                   Format("%s<%s>(%d): the id is held by TPipe or a queue", call,
+                                          EventName(event), id),
                                    event == static_cast<int>(HardEvent::M_MTE1)
                                        ? "use ids 3 to 5 of M_MTE1, or AllocEventID"
                                        : "take an id with AllocEventID"});
     }
     if (id > 5) {
         RaiseFault(core, Complaint{"event-id", Pipe::kCount, where,
-                                   Format("%s<%s>(%d): 6 and 7 belong to the framework", call, EventName(event), id),
+                                   Format("%s<%s>(%d): 6 and 7 belong to the framework", call,
+                                          EventName(event), id),
                                    "use 0 to 5, or an id from AllocEventID"});
     }
 }
 
+// The wait: deliver the copies the flag stands for, and let the waiting pipe (or, for S, everything
+// issued later) know what the raising pipe knew.
 void Lower(CheckedCore &core, int event, EventFlag &f)
 {
     EventPipes e = kEventPipes[event];
@@ -66,6 +81,8 @@ void Lower(CheckedCore &core, int event, EventFlag &f)
 }
 
 /// Everything issued before is done before everything issued after.
+// Also what TPipe does at its end, and the first thing SyncAll does. Simulated time waits for the
+// slowest pipe.
 void BarrierAll(CheckedCore &core)
 {
     Clock all;
@@ -85,11 +102,14 @@ void BarrierAll(CheckedCore &core)
     core.DeliverAll();
 }
 
+// Ids given to the kernel and ids used by queues are kept apart: a kernel may use the former, never
+// the latter.
 uint8_t &Held(CheckedCore &core, int event, FlagUser user)
 {
     return user == FlagUser::kKernel ? core.heldByKernel[event] : core.heldByQueue[event];
 }
 
+// A flag the kernel raised without asking is not free either.
 int LowestFree(const CheckedCore &core, int event)
 {
     uint8_t taken = core.heldByKernel[event] | core.heldByQueue[event];
@@ -103,6 +123,7 @@ int LowestFree(const CheckedCore &core, int event)
 
 }  // namespace
 
+// A flag is one bit: raising it twice loses one, which shows only in the next round on the device.
 void CheckedSetFlag(int event, int id, FlagUser user, Where where)
 {
     CheckedCore &core = MyChecked();
@@ -115,13 +136,16 @@ void CheckedSetFlag(int event, int id, FlagUser user, Where where)
     }
     EventFlag &f = core.flag[event][id];
     if (f.raised) {
-        RaiseFault(core, Complaint{"flag-set-twice", kEventPipes[event].from, where,
-                                   Format("SetFlag<%s>(%d) while the flag of %s is still raised", EventName(event), id,
-                                          Place(f.where).c_str()),
-                                   "pair every SetFlag with one WaitFlag of the same event and id"});
+        RaiseFault(core,
+                   Complaint{"flag-set-twice", kEventPipes[event].from, where,
+                             Format("SetFlag<%s>(%d) while the flag of %s is still raised",
+                                    EventName(event), id, Place(f.where).c_str()),
+                             "pair every SetFlag with one WaitFlag of the same event and id"});
     }
     Pipe from = kEventPipes[event].from;
     int p = static_cast<int>(from);
+    // The flag carries what the raising pipe knows now; instructions issued later on that pipe are
+    // not covered.
     f.raised = true;
     f.user = user;
     f.clock = core.Release(from);
@@ -131,6 +155,9 @@ void CheckedSetFlag(int event, int id, FlagUser user, Where where)
     ++core.machine->report.counters.flagsSet;
 }
 
+// All instructions of a core are issued in program order by S, so a flag that nothing before has
+// raised could only be raised by something after the wait. That works on the device when another
+// pipe waits, and hangs when S does; the documents call for set before wait, and so does this.
 void CheckedWaitFlag(int event, int id, FlagUser user, Where where)
 {
     CheckedCore &core = MyChecked();
@@ -140,20 +167,24 @@ void CheckedWaitFlag(int event, int id, FlagUser user, Where where)
     RequireEvent(core, event, id, "WaitFlag", where);
     EventFlag &f = core.flag[event][id];
     if (!f.raised) {
-        RaiseFault(core, Complaint{"flag-wait", kEventPipes[event].to, where,
-                                   Format("WaitFlag<%s>(%d) finds no SetFlag before it: the core would hang",
-                                          EventName(event), id),
-                                   Format("issue SetFlag<HardEvent::%s>(%d) first, on every path", EventName(event), id)});
+        RaiseFault(
+            core,
+            Complaint{"flag-wait", kEventPipes[event].to, where,
+                      Format("WaitFlag<%s>(%d) finds no SetFlag before it: the core would hang",
+                             EventName(event), id),
+                      Format("issue SetFlag<HardEvent::%s>(%d) first, on every path",
+                             EventName(event), id)});
     }
     if (user == FlagUser::kKernel && f.user != FlagUser::kKernel) {
         RaiseFault(core, Complaint{"event-id", kEventPipes[event].to, where,
-                                   Format("WaitFlag<%s>(%d) would take a queue's flag of %s", EventName(event), id,
-                                          Place(f.where).c_str()),
+                                   Format("WaitFlag<%s>(%d) would take a queue's flag of %s",
+                                          EventName(event), id, Place(f.where).c_str()),
                                    "take an id with AllocEventID"});
     }
     Lower(core, event, f);
 }
 
+// Orders a pipe with itself. Copies of that pipe are delivered: a later one may overwrite them.
 void CheckedBarrier(Pipe pipe, Where where)
 {
     CheckedCore &core = MyChecked();
@@ -170,6 +201,7 @@ void CheckedBarrier(Pipe pipe, Where where)
     core.Deliver(pipe, core.pending[p].issued);
 }
 
+// Ids from the pool may be 6 and 7, because the framework itself hands them out.
 int CheckedAllocEvent(int event, FlagUser user, Where where)
 {
     CheckedCore &core = MyChecked();
@@ -184,6 +216,7 @@ int CheckedAllocEvent(int event, FlagUser user, Where where)
     return id;
 }
 
+// Only looks: two fetches in a row give the same id, as on the device.
 int CheckedFetchEvent(int event, Where where)
 {
     CheckedCore &core = MyChecked();
@@ -199,7 +232,8 @@ void CheckedReleaseEvent(int event, int id, FlagUser user, Where where)
     uint8_t &held = Held(core, event, user);
     if (((held >> id) & 1) == 0) {
         RaiseFault(core, Complaint{"event-pool", Pipe::kCount, where,
-                                   Format("ReleaseEventID<%s>(%d) of an id that was not allocated", EventName(event), id),
+                                   Format("ReleaseEventID<%s>(%d) of an id that was not allocated",
+                                          EventName(event), id),
                                    "release what AllocEventID returned, once"});
     }
     held &= static_cast<uint8_t>(~(1U << id));
@@ -209,17 +243,21 @@ void CheckedPipeCreate(void *tpipe, Where where)
 {
     CheckedCore &core = MyChecked();
     if (core.activePipe != nullptr) {
-        RaiseFault(core, Complaint{"one-tpipe", Pipe::kCount, where, "a second TPipe while the first is alive",
+        RaiseFault(core, Complaint{"one-tpipe", Pipe::kCount, where,
+                                   "a second TPipe while the first is alive",
                                    "make one TPipe per kernel and hand out references"});
     }
     core.activePipe = tpipe;
     core.pipeBuffers = 0;
     std::fill(std::begin(core.positionBuffers), std::end(core.positionBuffers), 0U);
+    // Own M_MTE1 flags of a cube kernel therefore start at 3.
     if (core.type == CoreType::AIC) {  // the constructor takes and raises ids 0 to 2
         core.heldByQueue[static_cast<int>(HardEvent::M_MTE1)] |= 7;
     }
 }
 
+// Buffers that were freed have a flag on the way that the framework takes back itself. A buffer
+// that was enqueued and never taken out has one too, and that one is a mistake of the kernel.
 void CheckedPipeReset(Where where)
 {
     CheckedCore &core = MyChecked();
@@ -229,7 +267,8 @@ void CheckedPipeReset(Where where)
             if (f.raised && f.user == FlagUser::kQueueFull) {
                 RaiseFault(core, Complaint{"queue-leftover", kEventPipes[e].from, f.where,
                                            "a tensor was put into a queue and never taken out",
-                                           Format("DeQue it before the pipe ends at %s", Place(where).c_str())});
+                                           Format("DeQue it before the pipe ends at %s",
+                                                  Place(where).c_str())});
             }
             if (f.raised && f.user == FlagUser::kQueueFree) {
                 Lower(core, e, f);
@@ -241,6 +280,7 @@ void CheckedPipeReset(Where where)
     std::fill(std::begin(core.positionBuffers), std::end(core.positionBuffers), 0U);
 }
 
+// The destructor of TPipe runs PIPE_ALL on the device as well.
 void CheckedPipeDestroy(void *tpipe, bool, Where where)
 {
     CheckedCore &core = MyChecked();
@@ -253,6 +293,7 @@ void CheckedPipeDestroy(void *tpipe, bool, Where where)
     core.heldByQueue[static_cast<int>(HardEvent::M_MTE1)] &= static_cast<uint8_t>(~7U);
 }
 
+// Memory is handed out in a line and never returned before Reset, so the sum is what counts.
 void CheckedInitBuffer(const BufferRequest &r, uint64_t used, Where where)
 {
     CheckedCore &core = MyChecked();
@@ -261,8 +302,10 @@ void CheckedInitBuffer(const BufferRequest &r, uint64_t used, Where where)
         RaiseFault(core, Complaint{rule, Pipe::kCount, where, std::move(what), repair});
     };
     if (core.store[s] == nullptr) {
-        refuse("core-type", Format("InitBuffer in %s, which an %s does not have", kSpaceName[s], core.TypeName()),
-               "make buffers under ASCEND_IS_AIC or ASCEND_IS_AIV");
+        refuse(
+            "core-type",
+            Format("InitBuffer in %s, which an %s does not have", kSpaceName[s], core.TypeName()),
+            "make buffers under ASCEND_IS_AIC or ASCEND_IS_AIV");
     }
     if (used > kSpaceBytes[s]) {
         refuse("capacity",
@@ -272,13 +315,15 @@ void CheckedInitBuffer(const BufferRequest &r, uint64_t used, Where where)
     }
     core.pipeBuffers += r.buffers;
     if (core.pipeBuffers > 64) {
-        refuse("buffer-count", Format("%u buffers in one TPipe, at most 64", core.pipeBuffers), "use fewer buffers");
+        refuse("buffer-count", Format("%u buffers in one TPipe, at most 64", core.pipeBuffers),
+               "use fewer buffers");
     }
     if (r.queue) {
         uint32_t &there = core.positionBuffers[r.position];
         there += r.buffers;
         if (there > 8 || r.buffers == 0) {
-            refuse("queue-buffers", Format("%u queue buffers in one position, 1 to 8 are possible", there),
+            refuse("queue-buffers",
+                   Format("%u queue buffers in one position, 1 to 8 are possible", there),
                    "use fewer queues, or TBuf with flags of your own");
         }
     }

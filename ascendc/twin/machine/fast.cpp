@@ -2,12 +2,13 @@
 /*
  * Fast machine
  *
- * A group (1 AIC, 2 AIV) is three fibers on one OS thread: flags inside a group are plain counters and a wait is a
- * switch to a sibling, so a wait costs tens of nanoseconds. Groups are handed to threads in order of their number;
- * a thread starts the next group only when all its groups are blocked or done, so without all-core sync it holds
- * one group at a time and the group's memory stays in cache. Flags across groups (mode 0, SyncAll) are counted under a
- * lock, and a thread with nothing runnable sleeps at the gate. When every thread sleeps, no flag can ever be set:
- * that is a deadlock, reported and unwound by an exception through each fiber.
+ * A group (1 AIC, 2 AIV) is three fibers on one OS thread: flags inside a group are plain counters
+ * and a wait is a switch to a sibling, so a wait costs tens of nanoseconds. Groups are handed to
+ * threads in order of their number; a thread starts the next group only when all its groups are
+ * blocked or done, so without all-core sync it holds one group at a time and the group's memory
+ * stays in cache. Flags across groups (mode 0, SyncAll) are counted under a lock, and a thread with
+ * nothing runnable sleeps at the gate. When every thread sleeps, no flag can ever be set: that is a
+ * deadlock, reported and unwound by an exception through each fiber.
  */
 #include "fast.h"
 
@@ -22,15 +23,16 @@
 #include "hooks.h"
 #include "pool.h"
 
-namespace twin {
+namespace twin
+{
 
 __thread Core *tCore = nullptr;
 
-namespace {
+namespace
+{
 
 /// Thrown through the kernel of a blocked core when the launch is given up.
-struct Unwind {
-};
+struct Unwind {};
 
 struct FastLaunch;
 struct Group;
@@ -39,7 +41,7 @@ struct FastCore : Core {
     Group *parent = nullptr;
     KernelFn entry = nullptr;
     Fiber fiber;
-    int waitsFor = -1;     // flag id, -1 when runnable
+    int waitsFor = -1;  // flag id, -1 when runnable
     Where waitsAt{};
     // Arrived and not yet consumed. Other threads add to it (mode 0), hence atomic.
     std::atomic<uint32_t> arrived[kFlagIds];
@@ -48,7 +50,7 @@ struct FastCore : Core {
 struct Group {
     FastLaunch *launch = nullptr;
     CoreArena arena;
-    FastCore core[3];      // AIC, AIV 0, AIV 1
+    FastCore core[3];  // AIC, AIV 0, AIV 1
     // Sets of each AIV not yet matched by its sibling's, per mode (1 and 2) and flag.
     uint32_t ahead[2][kFlagIds][2];
 };
@@ -64,17 +66,21 @@ struct FastLaunch {
     const Launch *what;
     std::atomic<uint32_t> nextGroup{0};
     std::atomic<bool> abort{false};
-    std::vector<Group *> groups;      // by number, for mode 0
-    std::mutex lock;                  // everything below
+    std::vector<Group *> groups;  // by number, for mode 0
+    std::mutex lock;              // everything below
     std::condition_variable gate;
     std::atomic<uint64_t> progress{0};
-    uint32_t alive = 0, asleep = 0;   // threads
-    GlobalFlag global[3][kFlagIds];   // AIC, AIV, both
+    uint32_t alive = 0, asleep = 0;  // threads
+    GlobalFlag global[3][kFlagIds];  // AIC, AIV, both
     std::string deadlock, fault;
 };
 
-FastCore &MyFast() { return static_cast<FastCore &>(*tCore); }
+FastCore &MyFast()
+{
+    return static_cast<FastCore &>(*tCore);
+}
 
+// The bottom of every core's stack.
 void CoreMain(void *argument)
 {
     auto &core = *static_cast<FastCore *>(argument);
@@ -156,6 +162,7 @@ bool RunGroup(Group &g)
     return any;
 }
 
+// Cores without code for them never started and count as done.
 bool Finished(const Group &g)
 {
     return g.core[0].fiber.Done() && g.core[1].fiber.Done() && g.core[2].fiber.Done();
@@ -171,8 +178,9 @@ void DescribeBlocked(FastLaunch &launch, const std::vector<std::unique_ptr<Group
             }
             char line[256];
             std::snprintf(line, sizeof line, "%s%s %u waits for flag %d at %s:%d",
-                          launch.deadlock.empty() ? "" : "; ", c.type == CoreType::AIC ? "AIC" : "AIV",
-                          BlockIndex(c), c.waitsFor, BaseName(c.waitsAt.file), c.waitsAt.line);
+                          launch.deadlock.empty() ? "" : "; ",
+                          c.type == CoreType::AIC ? "AIC" : "AIV", BlockIndex(c), c.waitsFor,
+                          BaseName(c.waitsAt.file), c.waitsAt.line);
             if (launch.deadlock.size() < 1500) {
                 launch.deadlock += line;
             }
@@ -183,7 +191,8 @@ void DescribeBlocked(FastLaunch &launch, const std::vector<std::unique_ptr<Group
 /// Nothing of this thread can run. Sleeps until a flag crosses groups; false when none ever will.
 bool WaitAtGate(FastLaunch &launch, uint64_t seen, const std::vector<std::unique_ptr<Group>> &mine)
 {
-    for (int spin = 0; spin < 4000; ++spin) {  // a sibling thread is usually a few microseconds away
+    for (int spin = 0; spin < 4000;
+         ++spin) {  // a sibling thread is usually a few microseconds away
         if (launch.progress.load(std::memory_order_acquire) != seen) {
             return true;
         }
@@ -227,6 +236,8 @@ void Leave(FastLaunch &launch)
     launch.gate.notify_all();  // the last sleeper may now be alone
 }
 
+// One OS thread's part of a launch: run what it has, take a new group when all of that is blocked,
+// sleep when there is none left to take.
 void WorkerMain(FastLaunch &launch)
 {
     std::vector<std::unique_ptr<Group>> mine;
@@ -279,8 +290,11 @@ void GlobalSet(FastCore &me, int which, int flag)
 {
     FastLaunch &launch = *me.parent->launch;
     uint32_t groups = me.groups;
-    uint32_t members = which == 0 ? groups : which == 1 ? groups * me.ratio : groups * (1 + me.ratio);
-    uint32_t index = which == 2 && me.type == CoreType::AIV ? groups + BlockIndex(me) : BlockIndex(me);
+    uint32_t members = which == 0   ? groups
+                       : which == 1 ? groups * me.ratio
+                                    : groups * (1 + me.ratio);
+    uint32_t index =
+        which == 2 && me.type == CoreType::AIV ? groups + BlockIndex(me) : BlockIndex(me);
     std::lock_guard<std::mutex> hold(launch.lock);
     GlobalFlag &f = launch.global[which][flag];
     f.sets.resize(members);
@@ -321,7 +335,7 @@ void FastCrossSet(int mode, int flag)
     }
     // From the vector side a flag arrives when all AIVs of the group have set it.
     if (me.ratio == 2) {
-        uint32_t(&ahead)[2] = g.ahead[mode - 1][flag];
+        uint32_t (&ahead)[2] = g.ahead[mode - 1][flag];
         if (ahead[1 - me.sub] == 0) {
             ++ahead[me.sub];
             return;
@@ -336,6 +350,7 @@ void FastCrossSet(int mode, int flag)
     }
 }
 
+// Checks the flag before giving way: a credit is mostly there already.
 void FastCrossWait(int flag, Where where)
 {
     FastCore &me = MyFast();
@@ -366,13 +381,15 @@ void FastCapacityFault(const BufferRequest &request, uint64_t used, Where where)
         std::lock_guard<std::mutex> hold(launch.lock);
         if (launch.fault.empty()) {
             char at[160];
-            std::snprintf(at, sizeof at, ", core %s %u, %s:%d: InitBuffer brings %s to %llu bytes, %u are usable here",
-                          me.type == CoreType::AIC ? "AIC" : "AIV", BlockIndex(me), BaseName(where.file),
-                          where.line, kSpaceName[static_cast<int>(request.space)],
-                          static_cast<unsigned long long>(used),
-                          me.store[static_cast<int>(request.space)] != nullptr
-                              ? kSpaceBytes[static_cast<int>(request.space)]
-                              : 0U);
+            std::snprintf(
+                at, sizeof at,
+                ", core %s %u, %s:%d: InitBuffer brings %s to %llu bytes, %u are usable here",
+                me.type == CoreType::AIC ? "AIC" : "AIV", BlockIndex(me), BaseName(where.file),
+                where.line, kSpaceName[static_cast<int>(request.space)],
+                static_cast<unsigned long long>(used),
+                me.store[static_cast<int>(request.space)] != nullptr
+                    ? kSpaceBytes[static_cast<int>(request.space)]
+                    : 0U);
             launch.fault = "twin fault: capacity: op " + std::string(launch.what->kernel->op) + at +
                            "; plan smaller buffers, on the core type that owns the store";
         }
@@ -383,6 +400,7 @@ void FastCapacityFault(const BufferRequest &request, uint64_t used, Where where)
     throw Unwind{};
 }
 
+// Never more threads than groups: a thread without a group would only sleep.
 Result RunFast(const Launch &launch, const Options &options)
 {
     FastLaunch state;
@@ -395,9 +413,10 @@ Result RunFast(const Launch &launch, const Options &options)
         return Result{kStatusFault, state.fault};
     }
     if (state.abort.load()) {
-        return Result{kStatusFault, "twin fault: deadlock: op " + std::string(launch.kernel->op) +
-                                        ": no core can go on: " + state.deadlock +
-                                        "; let the partner set each flag as often as it is waited for"};
+        return Result{kStatusFault,
+                      "twin fault: deadlock: op " + std::string(launch.kernel->op) +
+                          ": no core can go on: " + state.deadlock +
+                          "; let the partner set each flag as often as it is waited for"};
     }
     return Result{0, ""};
 }

@@ -6,7 +6,8 @@
 #include "launch.h"
 #include "options.h"
 
-namespace twin {
+namespace twin
+{
 
 Result RunFast(const Launch &launch, const Options &options);
 

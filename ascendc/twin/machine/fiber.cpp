@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// ucontext makes the first jump onto a fresh stack; after that _setjmp and _longjmp switch without the two
-// system calls (signal mask) of swapcontext. A cube tile waits a dozen times, so the switch has to be cheap.
+// ucontext makes the first jump onto a fresh stack; after that _setjmp and _longjmp switch without
+// the two system calls (signal mask) of swapcontext. A cube tile waits a dozen times, so the switch
+// has to be cheap.
 
-// The fortified longjmp refuses to jump to a frame "above" the current one, which is what a fiber switch is.
+// The fortified longjmp refuses to jump to a frame "above" the current one, which is what a fiber
+// switch is.
 #undef _FORTIFY_SOURCE
 #include "fiber.h"
 
@@ -12,10 +14,13 @@
 
 #include <new>
 
-namespace twin {
+namespace twin
+{
 
-namespace {
-__thread Fiber *tStarting = nullptr;  // hands the fiber to its trampoline: makecontext passes only ints
+namespace
+{
+__thread Fiber *tStarting =
+    nullptr;  // hands the fiber to its trampoline: makecontext passes only ints
 }
 
 Fiber::~Fiber()
@@ -28,7 +33,8 @@ Fiber::~Fiber()
 void Fiber::Start(void (*entry)(void *), void *argument)
 {
     if (stack_ == nullptr) {
-        void *p = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        void *p =
+            mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (p == MAP_FAILED) {
             throw std::bad_alloc();
         }
@@ -41,6 +47,8 @@ void Fiber::Start(void (*entry)(void *), void *argument)
     done_ = false;
 }
 
+// _setjmp comes back with 1 when the fiber yields or ends. The first time a context is made for the
+// new stack.
 void Fiber::Resume()
 {
     if (_setjmp(outside_) != 0) {
@@ -60,8 +68,12 @@ void Fiber::Resume()
     setcontext(&context);
 }
 
-void Fiber::Trampoline() { tStarting->Main(); }
+void Fiber::Trampoline()
+{
+    tStarting->Main();
+}
 
+// Runs at the bottom of the fiber's stack and leaves by a jump: there is no frame to return to.
 void Fiber::Main()
 {
     entry_(argument_);

@@ -6,7 +6,8 @@
 #include <csetjmp>
 #include <cstddef>
 
-namespace twin {
+namespace twin
+{
 
 class Fiber
 {
@@ -23,14 +24,16 @@ class Fiber
     /// Called inside a fiber: back to whoever resumed it.
     void Yield();
     bool Done() const { return done_; }
-    /// Gives a fiber up that has not run yet; one that has must return by itself (its frames own things).
+    /// Gives a fiber up that has not run yet; one that has must return by itself (its frames own
+    /// things).
     void CancelIfNotStarted() { done_ = done_ || !started_; }
 
   private:
     static void Trampoline();
     void Main();
 
-    // One page below the stack is inaccessible: an overflow ends in a clear crash, not in another core's stack.
+    // One page below the stack is inaccessible: an overflow ends in a clear crash, not in another
+    // core's stack.
     static constexpr size_t kStackBytes = 256 * 1024;
     char *stack_ = nullptr;
     void (*entry_)(void *) = nullptr;

@@ -5,7 +5,8 @@
 #include "fast.h"
 #include "options.h"
 
-namespace twin {
+namespace twin
+{
 
 Result Run(const Launch &launch)
 {
@@ -14,11 +15,15 @@ Result Run(const Launch &launch)
         return Result{kStatusFault, options.error};
     }
     if (launch.blockDim == 0) {
-        return Result{kStatusFault, "op " + std::string(launch.kernel->op) + ": blockDim is 0; launch at least one group"};
+        return Result{kStatusFault, "op " + std::string(launch.kernel->op) +
+                                        ": blockDim is 0; launch at least one group"};
     }
     return options.checked ? RunChecked(launch, options) : RunFast(launch, options);
 }
 
-uint32_t CubeCores() { return Options::Read().CubeCores(); }
+uint32_t CubeCores()
+{
+    return Options::Read().CubeCores();
+}
 
 }  // namespace twin

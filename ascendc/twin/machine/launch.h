@@ -9,9 +9,11 @@
 
 #include "types.h"
 
-namespace twin {
+namespace twin
+{
 
-/// A stretch of global memory the kernel may touch. Overlapping ranges are legal when a caller aliases arguments.
+/// A stretch of global memory the kernel may touch. Overlapping ranges are legal when a caller
+/// aliases arguments.
 struct GmRange {
     void *base;
     uint64_t bytes;
@@ -22,8 +24,8 @@ struct GmRange {
 /// args are the GM_ADDRs in kernel order: inputs, outputs, workspace, tiling.
 using KernelFn = void (*)(void *const *args);
 
-/// One per operator, exported by its kernel library as `extern "C" const twin::KernelEntry fla_kernel_<op>`.
-/// A core type the kernel has no code for is null.
+/// One per operator, exported by its kernel library as `extern "C" const twin::KernelEntry
+/// fla_kernel_<op>`. A core type the kernel has no code for is null.
 struct KernelEntry {
     const char *op;
     KernelFn fastAic, fastAiv, checkedAic, checkedAiv;
@@ -45,7 +47,8 @@ constexpr int kStatusFault = 507015;
 
 TWIN_EXPORT Result Run(const Launch &launch);
 
-/// AIC count that tiling is told: as many groups as OS threads in the fast machine, the chip's in the checked.
+/// AIC count that tiling is told: as many groups as OS threads in the fast machine, the chip's in
+/// the checked.
 TWIN_EXPORT uint32_t CubeCores();
 
 }  // namespace twin

@@ -5,17 +5,22 @@
 #include <cstring>
 #include <thread>
 
-namespace twin {
+namespace twin
+{
 
-namespace {
+namespace
+{
 
+// From the platform files of CANN 8.1. The file Ascend910B (no digit) is another, older chip and is
+// left out on purpose.
 constexpr ChipTable kChips[] = {
-    {"Ascend910B1", 24, 1850},     {"Ascend910B2", 24, 1800},     {"Ascend910B2C", 24, 1800},
-    {"Ascend910B3", 20, 1800},     {"Ascend910B4", 20, 1500},     {"Ascend910B4-1", 20, 1500},
-    {"Ascend910_9391", 24, 1850},  {"Ascend910_9392", 24, 1850},  {"Ascend910_9381", 24, 1800},
-    {"Ascend910_9382", 24, 1800},  {"Ascend910_9372", 20, 1800},  {"Ascend910_9362", 20, 1500},
+    {"Ascend910B1", 24, 1850},    {"Ascend910B2", 24, 1800},    {"Ascend910B2C", 24, 1800},
+    {"Ascend910B3", 20, 1800},    {"Ascend910B4", 20, 1500},    {"Ascend910B4-1", 20, 1500},
+    {"Ascend910_9391", 24, 1850}, {"Ascend910_9392", 24, 1850}, {"Ascend910_9381", 24, 1800},
+    {"Ascend910_9382", 24, 1800}, {"Ascend910_9372", 20, 1800}, {"Ascend910_9362", 20, 1500},
 };
 
+// An empty variable counts as unset: shells make those by accident.
 const char *Env(const char *name)
 {
     const char *v = std::getenv(name);
@@ -30,7 +35,8 @@ void Complain(Options &o, const char *name, const char *value, const char *legal
     }
 }
 
-uint64_t Number(Options &o, const char *name, uint64_t fallback, uint64_t low, uint64_t high, const char *legal)
+uint64_t Number(Options &o, const char *name, uint64_t fallback, uint64_t low, uint64_t high,
+                const char *legal)
 {
     const char *v = Env(name);
     if (v == nullptr) {
@@ -59,6 +65,7 @@ bool Choice(Options &o, const char *name, const char *first, const char *second,
     return std::strcmp(v, second) == 0;
 }
 
+// File names are compared without folders: a build may compile by any path.
 void ReadSkip(Options &o)
 {
     const char *v = Env("FLA_NPU_TWIN_SKIP");
@@ -78,6 +85,8 @@ void ReadSkip(Options &o)
 
 }  // namespace
 
+// Names as the platform files spell them; the short soc names stand for several chips and are not
+// accepted.
 const ChipTable *FindChip(const char *name)
 {
     for (const ChipTable &c : kChips) {
@@ -88,14 +97,16 @@ const ChipTable *FindChip(const char *name)
     return nullptr;
 }
 
+// A dozen getenv calls per launch are a microsecond; a cached setting that a test cannot change
+// costs an afternoon.
 Options Options::Read()
 {
     Options o;
     uint32_t cpus = std::thread::hardware_concurrency();
     o.checked = Choice(o, "FLA_NPU_TWIN", "fast", "checked", false);
     o.lateCopies = !Choice(o, "FLA_NPU_TWIN_COPIES", "late", "eager", false);
-    o.threads = static_cast<uint32_t>(
-        Number(o, "FLA_NPU_TWIN_THREADS", cpus != 0 ? cpus : 1, 1, 1024, "a thread count from 1 to 1024"));
+    o.threads = static_cast<uint32_t>(Number(o, "FLA_NPU_TWIN_THREADS", cpus != 0 ? cpus : 1, 1,
+                                             1024, "a thread count from 1 to 1024"));
     o.cores = static_cast<uint32_t>(
         Number(o, "FLA_NPU_TWIN_CORES", 0, 1, 1024, "a cube core count from 1 to 1024"));
     o.seed = Number(o, "FLA_NPU_TWIN_SEED", 0, 0, ~0ULL, "a number");

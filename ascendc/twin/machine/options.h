@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The FLA_NPU_TWIN* variables, read at every launch so that a test or a user may change them between calls.
+// The FLA_NPU_TWIN* variables, read at every launch so that a test or a user may change them
+// between calls.
 #ifndef FLA_TWIN_MACHINE_OPTIONS_H
 #define FLA_TWIN_MACHINE_OPTIONS_H
 
@@ -10,19 +11,21 @@
 
 #include "chip.h"
 
-namespace twin {
+namespace twin
+{
 
 struct Options {
-    bool checked = false;        // FLA_NPU_TWIN=fast|checked
-    uint32_t threads = 1;        // FLA_NPU_TWIN_THREADS, default all CPUs of the process
-    uint32_t cores = 0;          // FLA_NPU_TWIN_CORES: simulated AIC count, 0 = default
-    uint64_t seed = 0;           // FLA_NPU_TWIN_SEED: order of the cores in the checked machine
-    bool lateCopies = true;      // FLA_NPU_TWIN_COPIES=late|eager
+    bool checked = false;    // FLA_NPU_TWIN=fast|checked
+    uint32_t threads = 1;    // FLA_NPU_TWIN_THREADS, default all CPUs of the process
+    uint32_t cores = 0;      // FLA_NPU_TWIN_CORES: simulated AIC count, 0 = default
+    uint64_t seed = 0;       // FLA_NPU_TWIN_SEED: order of the cores in the checked machine
+    bool lateCopies = true;  // FLA_NPU_TWIN_COPIES=late|eager
     const ChipTable *chip = nullptr;  // FLA_NPU_TWIN_SOC
-    std::string trace;           // FLA_NPU_TWIN_TRACE: file for the Perfetto trace
-    // FLA_NPU_TWIN_SKIP=<basename>:<line>[,...]: fences that do nothing (fault injection, checked machine)
+    std::string trace;                // FLA_NPU_TWIN_TRACE: file for the Perfetto trace
+    // FLA_NPU_TWIN_SKIP=<basename>:<line>[,...]: fences that do nothing (fault injection, checked
+    // machine)
     std::vector<std::pair<std::string, int>> skip;
-    std::string error;           // what is wrong with the environment, empty when nothing is
+    std::string error;  // what is wrong with the environment, empty when nothing is
 
     static Options Read();
     /// AIC count of the machine these options describe.

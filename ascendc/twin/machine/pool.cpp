@@ -9,13 +9,18 @@
 #include <thread>
 #include <vector>
 
-namespace twin {
+namespace twin
+{
 
-namespace {
+namespace
+{
 
+// One launch at a time. A launch wakes as many helpers as it asks for, works itself, and waits for
+// them; idle helpers sleep, because the caller's framework needs the cores between launches.
 class Pool
 {
   public:
+    // Remembers who made it: threads do not follow a fork.
     Pool() : process_(getpid()) {}
     ~Pool()
     {
@@ -48,6 +53,7 @@ class Pool
     }
 
   private:
+    // A helper takes one share of the launch and goes back to sleep.
     void Serve()
     {
         std::unique_lock<std::mutex> hold(lock_);
@@ -76,6 +82,7 @@ class Pool
     bool stop_ = false;
 };
 
+// Made at the first launch that needs it: importing the package must not start threads.
 Pool &ThePool()
 {
     static std::mutex guard;
@@ -92,6 +99,8 @@ Pool &ThePool()
 
 }  // namespace
 
+// Launches of one thread never touch the pool, so they may run side by side in several application
+// threads.
 void RunOnThreads(uint32_t threads, const std::function<void()> &work)
 {
     if (threads <= 1) {

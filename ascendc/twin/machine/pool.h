@@ -6,10 +6,11 @@
 #include <cstdint>
 #include <functional>
 
-namespace twin {
+namespace twin
+{
 
-/// Runs work() on `threads` threads, the caller's among them, and returns when all are done. With one thread nothing
-/// but the caller is involved. work must not throw.
+/// Runs work() on `threads` threads, the caller's among them, and returns when all are done. With
+/// one thread nothing but the caller is involved. work must not throw.
 void RunOnThreads(uint32_t threads, const std::function<void()> &work);
 
 }  // namespace twin

@@ -2,14 +2,15 @@
 /*
  * Shadow memory: who last wrote and read each granule of a store, and which bytes are defined
  *
- * A page is uniform (one entry stands for all its granules) until an access covers a part of it; then it gets one
- * entry per granule. A write of the whole page makes it uniform again. Kernels move tiles, so nearly every page of a
- * real kernel is uniform, and an instruction costs a few compares per page. The entries of all pages lie in one array
- * per kind, because that loop is the cost of the checked machine.
+ * A page is uniform (one entry stands for all its granules) until an access covers a part of it;
+ * then it gets one entry per granule. A write of the whole page makes it uniform again. Kernels
+ * move tiles, so nearly every page of a real kernel is uniform, and an instruction costs a few
+ * compares per page. The entries of all pages lie in one array per kind, because that loop is the
+ * cost of the checked machine.
  *
- * An entry follows FastTrack: the last write, and the reads since then that are not ordered among themselves. Two
- * readers fit; more go to a shared list. A new access races when an entry holds an access that the issuing pipe's
- * clock does not know to be finished.
+ * An entry follows FastTrack: the last write, and the reads since then that are not ordered among
+ * themselves. Two readers fit; more go to a shared list. A new access races when an entry holds an
+ * access that the issuing pipe's clock does not know to be finished.
  */
 #ifndef FLA_TWIN_MACHINE_SHADOW_H
 #define FLA_TWIN_MACHINE_SHADOW_H
@@ -23,23 +24,38 @@
 
 #include "types.h"
 
-namespace twin {
+namespace twin
+{
 
-/// One access in a word: the time on its pipe (0 = none), the agent (core * 8 + pipe), the source line as a site number.
+/// One access in a word: the time on its pipe (0 = none), the agent (core * 8 + pipe), the source
+/// line as a site number.
 using Epoch = uint64_t;
 constexpr Epoch MakeEpoch(uint32_t time, uint32_t agent, uint32_t site)
 {
     return time | static_cast<Epoch>(agent) << 32 | static_cast<Epoch>(site) << 48;
 }
-constexpr uint32_t TimeOf(Epoch e) { return static_cast<uint32_t>(e); }
-constexpr uint32_t AgentOf(Epoch e) { return static_cast<uint32_t>(e >> 32) & 0xffff; }
-constexpr uint32_t SiteOf(Epoch e) { return static_cast<uint32_t>(e >> 48); }
-constexpr bool SameAgent(Epoch a, Epoch b) { return (((a ^ b) >> 32) & 0xffff) == 0; }
+constexpr uint32_t TimeOf(Epoch e)
+{
+    return static_cast<uint32_t>(e);
+}
+constexpr uint32_t AgentOf(Epoch e)
+{
+    return static_cast<uint32_t>(e >> 32) & 0xffff;
+}
+constexpr uint32_t SiteOf(Epoch e)
+{
+    return static_cast<uint32_t>(e >> 48);
+}
+constexpr bool SameAgent(Epoch a, Epoch b)
+{
+    return (((a ^ b) >> 32) & 0xffff) == 0;
+}
 
 /// Agent that says: the readers are lists[time].
 constexpr uint32_t kReaderList = 0xffff;
 
-/// What the issuing pipe knows, and who it is. `known` are the pipes of the own core, `remote` all other agents.
+/// What the issuing pipe knows, and who it is. `known` are the pipes of the own core, `remote` all
+/// other agents.
 struct Viewer {
     Epoch me;
     const uint32_t *known;
@@ -71,8 +87,10 @@ struct Finding {
     Epoch other = 0;
 };
 
-/// Zeroed memory that costs nothing until it is used: a launch touches a small part of a large tensor.
-template <typename T> class ZeroArray
+/// Zeroed memory that costs nothing until it is used: a launch touches a small part of a large
+/// tensor.
+template <typename T>
+class ZeroArray
 {
   public:
     void Reset(size_t n)
@@ -92,14 +110,16 @@ template <typename T> class ZeroArray
     std::unique_ptr<T[], Free> data_;
 };
 
-template <int kPageShift, int kGranuleShift> class Shadow
+template <int kPageShift, int kGranuleShift>
+class Shadow
 {
   public:
     static constexpr uint64_t kPageBytes = 1ULL << kPageShift;
     static constexpr int kCells = 1 << (kPageShift - kGranuleShift);
     static constexpr int kWords = static_cast<int>(kPageBytes / 64);
 
-    /// `scale` host bytes stand for one byte of the store (2 for L0A and L0B). arrives: contents come from outside.
+    /// `scale` host bytes stand for one byte of the store (2 for L0A and L0B). arrives: contents
+    /// come from outside.
     void Reset(uint8_t *host, uint32_t scale, uint64_t bytes, bool arrives)
     {
         host_ = host;
@@ -137,10 +157,11 @@ template <int kPageShift, int kGranuleShift> class Shadow
             }
             ++page;
         }
-        bool fine = access == Access::kRead      ? TouchPages<Access::kRead>(page, last, viewer, f)
-                    : access == Access::kReadAny ? TouchPages<Access::kReadAny>(page, last, viewer, f)
-                    : access == Access::kWrite   ? TouchPages<Access::kWrite>(page, last, viewer, f)
-                                                 : TouchPages<Access::kWriteUndefined>(page, last, viewer, f);
+        bool fine =
+            access == Access::kRead      ? TouchPages<Access::kRead>(page, last, viewer, f)
+            : access == Access::kReadAny ? TouchPages<Access::kReadAny>(page, last, viewer, f)
+            : access == Access::kWrite ? TouchPages<Access::kWrite>(page, last, viewer, f)
+                                       : TouchPages<Access::kWriteUndefined>(page, last, viewer, f);
         if (fine && high != 0 && page <= last) {
             TouchPart(last, 0, high, access, viewer, f);
         }
@@ -178,7 +199,8 @@ template <int kPageShift, int kGranuleShift> class Shadow
     }
 
     /// dst bytes become as defined as src bytes. `src` may be this shadow's own.
-    template <class Other> void CopyBits(uint64_t to, const Other &src, uint64_t from, uint64_t bytes)
+    template <class Other>
+    void CopyBits(uint64_t to, const Other &src, uint64_t from, uint64_t bytes)
     {
         if (src.Defined(from, from + bytes)) {
             Mark(to, to + bytes, true);
@@ -201,8 +223,9 @@ template <int kPageShift, int kGranuleShift> class Shadow
     Epoch LastWrite(uint64_t byte) const
     {
         uint64_t page = byte >> kPageShift;
-        return (state_[page] & kDetail) != 0 ? Get(page).write[(byte & (kPageBytes - 1)) >> kGranuleShift]
-                                             : write_[page];
+        return (state_[page] & kDetail) != 0
+                   ? Get(page).write[(byte & (kPageBytes - 1)) >> kGranuleShift]
+                   : write_[page];
     }
 
   private:
@@ -212,7 +235,10 @@ template <int kPageShift, int kGranuleShift> class Shadow
         uint64_t defined[kWords];
     };
 
-    uint64_t PageEnd(uint64_t page) const { return std::min<uint64_t>(kPageBytes, bytes_ - (page << kPageShift)); }
+    uint64_t PageEnd(uint64_t page) const
+    {
+        return std::min<uint64_t>(kPageBytes, bytes_ - (page << kPageShift));
+    }
     Detail &Get(uint64_t page) { return *details_[detailOf_[page]]; }
     const Detail &Get(uint64_t page) const { return *details_[detailOf_[page]]; }
 
@@ -228,7 +254,8 @@ template <int kPageShift, int kGranuleShift> class Shadow
     }
 
     /// Calls f(word, mask) for the words of the bits [low, high) until it returns false.
-    template <class F> static void ForWords(uint64_t low, uint64_t high, const F &f)
+    template <class F>
+    static void ForWords(uint64_t low, uint64_t high, const F &f)
     {
         for (uint64_t b = low; b < high;) {
             uint64_t bit = b & 63, n = std::min<uint64_t>(64 - bit, high - b);
@@ -287,7 +314,8 @@ template <int kPageShift, int kGranuleShift> class Shadow
     }
 
     /// Checks one entry against the access and records it there.
-    template <bool kWrite> static bool Visit(Epoch &write, Epoch &read0, Epoch &read1, Viewer &v, Finding &f)
+    template <bool kWrite>
+    static bool Visit(Epoch &write, Epoch &read0, Epoch &read1, Viewer &v, Finding &f)
     {
         if (!v.Ordered(write)) {
             return Race(f, write, true);
@@ -322,8 +350,8 @@ template <int kPageShift, int kGranuleShift> class Shadow
         }
         return true;
     }
-    /// A third reader: drop readers the new one is ordered after, else keep a list. Lists are never changed once
-    /// made, because the entries of an expanded page share them.
+    /// A third reader: drop readers the new one is ordered after, else keep a list. Lists are never
+    /// changed once made, because the entries of an expanded page share them.
     static void AddReader(Epoch &read0, Epoch &read1, Viewer &v)
     {
         if (v.Ordered(read0)) {
@@ -353,7 +381,8 @@ template <int kPageShift, int kGranuleShift> class Shadow
     }
 
     /// Whole pages [page, last).
-    template <Access access> bool TouchPages(uint64_t page, uint64_t last, Viewer &v, Finding &f)
+    template <Access access>
+    bool TouchPages(uint64_t page, uint64_t last, Viewer &v, Finding &f)
     {
         constexpr bool write = IsWrite(access);
         for (; page < last; ++page) {
@@ -401,7 +430,8 @@ template <int kPageShift, int kGranuleShift> class Shadow
                 f.at = (page << kPageShift) + hole;
                 return false;
             }
-        } else if (write && low == 0 && high == PageEnd(page)) {  // every entry now holds this write
+        } else if (write && low == 0 &&
+                   high == PageEnd(page)) {  // every entry now holds this write
             write_[page] = d.write[0];
             read0_[page] = read1_[page] = 0;
             state_[page] = access == Access::kWrite ? kTouched | kDefined : kTouched;
@@ -422,7 +452,8 @@ template <int kPageShift, int kGranuleShift> class Shadow
     std::vector<uint32_t> freeDetails_;
 };
 
-/// 32-byte granules, because the device moves on-chip data in 32-byte blocks; a page is one vector repeat.
+/// 32-byte granules, because the device moves on-chip data in 32-byte blocks; a page is one vector
+/// repeat.
 using LocalShadow = Shadow<8, 5>;
 /// 128-byte pages of 2-byte granules: two cores may write neighbouring bf16 elements of one array.
 using GlobalShadow = Shadow<7, 1>;

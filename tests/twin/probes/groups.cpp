@@ -3,7 +3,8 @@
 // Lines marked `fence: <tag>` are the fences that test_fences.py takes away, alone and together.
 #include "kernel_operator.h"
 
-namespace probe {
+namespace probe
+{
 
 using namespace AscendC;
 
@@ -14,11 +15,12 @@ struct Tiling {
     uint32_t rest[5];
 };
 
-constexpr uint32_t kRows = 32;               // of the square tiles, fp32 and bf16
+constexpr uint32_t kRows = 32;  // of the square tiles, fp32 and bf16
 constexpr uint32_t kTile = kRows * kRows;
 
-/// y[s] = (bf16(x + 1) @ bf16(x + 1)) * 2 for every step s. AIV 0 makes the operand, the AIC multiplies, AIV 1 scales
-/// the product. On-chip buffers are single, GM slots double with credits: each fence carries an order of its own.
+/// y[s] = (bf16(x + 1) @ bf16(x + 1)) * 2 for every step s. AIV 0 makes the operand, the AIC
+/// multiplies, AIV 1 scales the product. On-chip buffers are single, GM slots double with credits:
+/// each fence carries an order of its own.
 class Pipeline
 {
   public:
@@ -30,8 +32,9 @@ class Pipeline
         product_.SetGlobalBuffer((__gm__ float *)(workspace + 4096), 2 * kTile);
     }
 
-    // In mode 2 both AIVs set every flag towards the AIC and both receive every flag from it. Each AIV gives the
-    // flags that concern only its sibling in advance, or takes them at the end, so that they order nothing here.
+    // In mode 2 both AIVs set every flag towards the AIC and both receive every flag from it. Each
+    // AIV gives the flags that concern only its sibling in advance, or takes them at the end, so
+    // that they order nothing here.
     void Vector(TPipe &pipe)
     {
         TBuf<TPosition::VECCALC> buffer;
@@ -40,7 +43,8 @@ class Pipeline
             for (uint32_t s = 2; s < t_.steps; ++s) {
                 CrossCoreSetFlag<2, PIPE_MTE2>(3);  // fence: product free
             }
-            Produce(buffer.GetWithOffset<float>(kTile, 0), buffer.GetWithOffset<bfloat16_t>(kTile, 8192));
+            Produce(buffer.GetWithOffset<float>(kTile, 0),
+                    buffer.GetWithOffset<bfloat16_t>(kTile, 8192));
             for (uint32_t s = 0; s < t_.steps; ++s) {
                 CrossCoreWaitFlag(2);  // fence: product ready
             }
@@ -65,34 +69,36 @@ class Pipeline
         pipe.InitBuffer(l0a, 2048);
         pipe.InitBuffer(l0b, 2048);
         pipe.InitBuffer(l0c, 4096);
-        LocalTensor<bfloat16_t> nz = l1.Get<bfloat16_t>(), a = l0a.Get<bfloat16_t>(), b = l0b.Get<bfloat16_t>();
+        LocalTensor<bfloat16_t> nz = l1.Get<bfloat16_t>(), a = l0a.Get<bfloat16_t>(),
+                                b = l0b.Get<bfloat16_t>();
         LocalTensor<float> c = l0c.Get<float>();
         SetFlag<HardEvent::MTE1_MTE2>(0);  // fence: l1 free
-        SetFlag<HardEvent::M_MTE1>(3);  // fence: l0 free
-        SetFlag<HardEvent::FIX_M>(0);  // fence: l0c free
+        SetFlag<HardEvent::M_MTE1>(3);     // fence: l0 free
+        SetFlag<HardEvent::FIX_M>(0);      // fence: l0c free
         for (uint32_t s = 0; s < t_.steps; ++s) {
-            CrossCoreWaitFlag(0);  // fence: operand ready
+            CrossCoreWaitFlag(0);               // fence: operand ready
             WaitFlag<HardEvent::MTE1_MTE2>(0);  // fence: l1 free
-            DataCopy(nz, operand_[s % 2 * kTile], Nd2NzParams(1, kRows, kRows, 0, kRows, kRows, 1, 0));
+            DataCopy(nz, operand_[s % 2 * kTile],
+                     Nd2NzParams(1, kRows, kRows, 0, kRows, kRows, 1, 0));
             if (s + 2 < t_.steps) {
                 CrossCoreSetFlag<2, PIPE_MTE2>(1);  // fence: operand free
             }
-            SetFlag<HardEvent::MTE2_MTE1>(0);  // fence: nz
+            SetFlag<HardEvent::MTE2_MTE1>(0);   // fence: nz
             WaitFlag<HardEvent::MTE2_MTE1>(0);  // fence: nz
-            WaitFlag<HardEvent::M_MTE1>(3);  // fence: l0 free
+            WaitFlag<HardEvent::M_MTE1>(3);     // fence: l0 free
             for (uint32_t m = 0; m < 2; ++m) {
                 LoadData(a[m * 512], nz, LoadData2DParams(m, 2, 2, 0, 0, false, 0));
                 LoadData(b[m * 512], nz, LoadData2DParams(m, 2, 2, 0, 0, true, 0));
             }
             SetFlag<HardEvent::MTE1_MTE2>(0);  // fence: l1 free
-            SetFlag<HardEvent::MTE1_M>(0);  // fence: l0 ready
-            WaitFlag<HardEvent::MTE1_M>(0);  // fence: l0 ready
-            WaitFlag<HardEvent::FIX_M>(0);  // fence: l0c free
+            SetFlag<HardEvent::MTE1_M>(0);     // fence: l0 ready
+            WaitFlag<HardEvent::MTE1_M>(0);    // fence: l0 ready
+            WaitFlag<HardEvent::FIX_M>(0);     // fence: l0c free
             MmadParams p;
             p.m = p.n = p.k = kRows;
             Mmad(c, a, b, p);
             SetFlag<HardEvent::M_MTE1>(3);  // fence: l0 free
-            SetFlag<HardEvent::M_FIX>(0);  // fence: accumulated
+            SetFlag<HardEvent::M_FIX>(0);   // fence: accumulated
             WaitFlag<HardEvent::M_FIX>(0);  // fence: accumulated
             if (s >= 2) {
                 CrossCoreWaitFlag(3);  // fence: product free
@@ -101,12 +107,12 @@ class Pipeline
             f.nSize = f.mSize = f.srcStride = f.dstStride = kRows;
             f.quantPre = QuantMode_t::NoQuant;
             Fixpipe<float, float, CFG_ROW_MAJOR>(product_[s % 2 * kTile], c, f);
-            SetFlag<HardEvent::FIX_M>(0);  // fence: l0c free
+            SetFlag<HardEvent::FIX_M>(0);      // fence: l0c free
             CrossCoreSetFlag<2, PIPE_FIX>(2);  // fence: product ready
         }
         WaitFlag<HardEvent::MTE1_MTE2>(0);  // fence: l1 free
-        WaitFlag<HardEvent::M_MTE1>(3);  // fence: l0 free
-        WaitFlag<HardEvent::FIX_M>(0);  // fence: l0c free
+        WaitFlag<HardEvent::M_MTE1>(3);     // fence: l0 free
+        WaitFlag<HardEvent::FIX_M>(0);      // fence: l0c free
     }
 
   private:
@@ -117,20 +123,20 @@ class Pipeline
         for (uint32_t s = 0; s < t_.steps; ++s) {
             WaitFlag<HardEvent::V_MTE2>(0);  // fence: in free
             DataCopy(in, x_, kTile);
-            SetFlag<HardEvent::MTE2_V>(0);  // fence: loaded
+            SetFlag<HardEvent::MTE2_V>(0);   // fence: loaded
             WaitFlag<HardEvent::MTE2_V>(0);  // fence: loaded
             Adds(in, in, 1.0f, kTile);
-            PipeBarrier<PIPE_V>();  // fence: added
+            PipeBarrier<PIPE_V>();           // fence: added
             WaitFlag<HardEvent::MTE3_V>(0);  // fence: half free
             Cast(half, in, RoundMode::CAST_RINT, kTile);
-            SetFlag<HardEvent::V_MTE2>(0);  // fence: in free
-            SetFlag<HardEvent::V_MTE3>(0);  // fence: cast
+            SetFlag<HardEvent::V_MTE2>(0);   // fence: in free
+            SetFlag<HardEvent::V_MTE3>(0);   // fence: cast
             WaitFlag<HardEvent::V_MTE3>(0);  // fence: cast
             if (s >= 2) {
                 CrossCoreWaitFlag(1);  // fence: operand free
             }
             DataCopy(operand_[s % 2 * kTile], half, kTile);
-            SetFlag<HardEvent::MTE3_V>(0);  // fence: half free
+            SetFlag<HardEvent::MTE3_V>(0);      // fence: half free
             CrossCoreSetFlag<2, PIPE_MTE3>(0);  // fence: operand ready
         }
         WaitFlag<HardEvent::V_MTE2>(0);  // fence: in free
@@ -141,16 +147,16 @@ class Pipeline
     {
         SetFlag<HardEvent::MTE3_MTE2>(1);  // fence: out free
         for (uint32_t s = 0; s < t_.steps; ++s) {
-            CrossCoreWaitFlag(2);  // fence: product ready
+            CrossCoreWaitFlag(2);               // fence: product ready
             WaitFlag<HardEvent::MTE3_MTE2>(1);  // fence: out free
             DataCopy(out, product_[s % 2 * kTile], kTile);
             if (s + 2 < t_.steps) {
                 CrossCoreSetFlag<2, PIPE_MTE2>(3);  // fence: product free
             }
-            SetFlag<HardEvent::MTE2_V>(1);  // fence: fetched
+            SetFlag<HardEvent::MTE2_V>(1);   // fence: fetched
             WaitFlag<HardEvent::MTE2_V>(1);  // fence: fetched
             Muls(out, out, 2.0f, kTile);
-            SetFlag<HardEvent::V_MTE3>(1);  // fence: scaled
+            SetFlag<HardEvent::V_MTE3>(1);   // fence: scaled
             WaitFlag<HardEvent::V_MTE3>(1);  // fence: scaled
             DataCopy(y_[s * kTile], out, kTile);
             SetFlag<HardEvent::MTE3_MTE2>(1);  // fence: out free
@@ -262,7 +268,7 @@ class Cases
                     CrossCoreSetFlag<1, PIPE_FIX>(4);  // mode 1 on AIC
                 }
                 break;
-            case 17:  // M_MTE1 0 to 2 belong to TPipe
+            case 17:                                         // M_MTE1 0 to 2 belong to TPipe
                 SetFlag<HardEvent::M_MTE1>(broken ? 0 : 3);  // id of TPipe
                 WaitFlag<HardEvent::M_MTE1>(broken ? 0 : 3);
                 break;
@@ -313,7 +319,8 @@ class Cases
         }
     }
 
-    /// Two products into one small L0C block: PIPE_M is needed between them; a large block orders itself.
+    /// Two products into one small L0C block: PIPE_M is needed between them; a large block orders
+    /// itself.
     void Accumulate(TPipe &pipe, bool broken)
     {
         TBuf<TPosition::A2> l0a;
@@ -346,10 +353,12 @@ class Cases
 
 }  // namespace probe
 
-extern "C" __global__ __aicore__ void groups(GM_ADDR x, GM_ADDR y, GM_ADDR workspace, GM_ADDR tiling)
+extern "C" __global__ __aicore__ void groups(GM_ADDR x, GM_ADDR y, GM_ADDR workspace,
+                                             GM_ADDR tiling)
 {
     GET_TILING_DATA_WITH_STRUCT(probe::Tiling, t, tiling);
-    if (t.which == 30) {  // on the device this line decides before the kernel starts; here a case may choose
+    if (t.which ==
+        30) {  // on the device this line decides before the kernel starts; here a case may choose
         KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
         if (t.count != 0) {
             AscendC::SyncAll();  // no flags in this kernel type

@@ -7,12 +7,14 @@
 
 #define PROBE_EXPORT extern "C" __attribute__((visibility("default")))
 
-PROBE_EXPORT int ProbeLaunch(const void *entry, void **args, int ranges, void **base, const uint64_t *bytes,
-                             const int *kind, const char **name, uint32_t blockDim, char *text, int size)
+PROBE_EXPORT int ProbeLaunch(const void *entry, void **args, int ranges, void **base,
+                             const uint64_t *bytes, const int *kind, const char **name,
+                             uint32_t blockDim, char *text, int size)
 {
     twin::Launch launch{static_cast<const twin::KernelEntry *>(entry), args, {}, blockDim};
     for (int i = 0; i < ranges; ++i) {
-        launch.gm.push_back({base[i], bytes[i], static_cast<twin::GmRange::Kind>(kind[i]), name[i]});
+        launch.gm.push_back(
+            {base[i], bytes[i], static_cast<twin::GmRange::Kind>(kind[i]), name[i]});
     }
     twin::Result result = twin::Run(launch);
     std::snprintf(text, static_cast<size_t>(size), "%s", result.message.c_str());

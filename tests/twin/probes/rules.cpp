@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One small case per rule of the vector side, in pairs: the first breaks the rule, the second keeps it.
-// Case numbers are in tests/twin/test_rules.py; lines that a test looks up carry a unique comment.
+// One small case per rule of the vector side, in pairs: the first breaks the rule, the second keeps
+// it. Case numbers are in tests/twin/test_rules.py; lines that a test looks up carry a unique
+// comment.
 #include "kernel_operator.h"
 
-namespace probe {
+namespace probe
+{
 
 using namespace AscendC;
 
@@ -47,7 +49,11 @@ class Rules
     }
 
   private:
-    void Ready() { Duplicate(a_, 1.0f, kTile); PipeBarrier<PIPE_V>(); }
+    void Ready()
+    {
+        Duplicate(a_, 1.0f, kTile);
+        PipeBarrier<PIPE_V>();
+    }
 
     void Memory()
     {
@@ -293,7 +299,8 @@ class Rules
             if (t_.which == 502 && broken) {
                 Clean(mine);
             }
-        } else if (t_.which == 501 && first) {  // stale line: loaded, overwritten by DMA, read again
+        } else if (t_.which == 501 &&
+                   first) {  // stale line: loaded, overwritten by DMA, read again
             Ready();
             SetFlag<HardEvent::V_MTE3>(0);
             WaitFlag<HardEvent::V_MTE3>(0);
@@ -310,7 +317,7 @@ class Rules
                 Clean(w_);
             }
             a_.SetValue(0, before + w_.GetValue(0));  // stale read
-        } else if (t_.which == 503 && first) {  // a DMA reads what is still in the cache
+        } else if (t_.which == 503 && first) {        // a DMA reads what is still in the cache
             w_.SetValue(0, 3.0f);
             if (!broken) {
                 Clean(w_);
