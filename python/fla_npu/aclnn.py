@@ -136,7 +136,10 @@ class _Caller:
         # CFUNCTYPE releases the GIL while the C function runs, so other threads go on.
         self.phase1 = ctypes.CFUNCTYPE(ctypes.c_int, *types, p, p)(_addr(binding, first))
         self.phase2 = ctypes.CFUNCTYPE(ctypes.c_int, p, ctypes.c_uint64, p, p)(_addr(binding, second))
-        self.steps = tuple((x.kind, x.name, x.default, x.type) for x in self.op.params)
+        places = list(enumerate(self.op.params))
+        self.attrs = [(i, x.name, x.default, x.type == "string") for i, x in places if x.kind == "attr"]
+        self.ints = [(i, x.name) for i, x in places if x.kind == "ints"]
+        self.tensors = [(i, x.name) for i, x in places if x.kind in ("in", "out")]
 
     def __call__(self, values: Mapping[str, object], stream, allocate, owner) -> None:
         tensors: list[int] = []
@@ -166,26 +169,30 @@ class _Caller:
                 acl.destroy_ints(handle)
 
     def _arguments(self, values, tensors: list[int], arrays: list[int]) -> list:
-        arguments = []
-        create = self.acl.create_tensor
-        for kind, name, default, type_ in self.steps:
-            value = values.get(name)
-            if kind == "attr":
-                value = default if value is None else value
-                arguments.append(value.encode() if type_ == "string" else value)
-            elif value is None:
-                arguments.append(None)
-            elif kind == "ints":
+        """The C arguments in order; handles that must be freed are added to the two lists."""
+        get = values.get
+        arguments: list = [None] * len(self.op.params)
+        for index, name, default, is_text in self.attrs:
+            value = get(name)
+            value = default if value is None else value
+            arguments[index] = value.encode() if is_text else value
+        for index, name in self.ints:
+            value = get(name)
+            if value is not None:
                 handle = self.acl.create_ints((ctypes.c_int64 * len(value))(*value), len(value))
                 arrays.append(self._made(handle, name))
-                arguments.append(handle)
-            else:
-                dims, steps, storage, rank, storage_rank, _owner = _shape(value[2], value[3])
-                handle = create(
-                    dims, rank, ACL_DTYPE[value[1]], steps, 0, FORMAT_ND, storage, storage_rank, value[0]
-                )
-                tensors.append(self._made(handle, name))
-                arguments.append(handle)
+                arguments[index] = handle
+        create = self.acl.create_tensor
+        for index, name in self.tensors:
+            value = get(name)
+            if value is not None:
+                ptr, dtype, shape, strides = value
+                dims, steps, storage, rank, storage_rank, _owner = _shape(shape, strides)
+                handle = create(dims, rank, ACL_DTYPE[dtype], steps, 0, FORMAT_ND, storage, storage_rank, ptr)
+                if not handle:
+                    self._made(handle, name)
+                tensors.append(handle)
+                arguments[index] = handle
         return arguments
 
     def _made(self, handle, name: str) -> int:

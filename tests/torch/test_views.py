@@ -42,6 +42,13 @@ def test_prepare_broadcast_views():
     assert same_bits(prepare(expanded), prepare(dense))
 
 
+def test_lazily_negated_input():
+    t = make()
+    lazy = torch.complex(torch.zeros_like(t["g"]), -t["g"]).conj().imag
+    assert lazy.is_neg()
+    assert same_bits(prepare({**t, "g": lazy}), prepare(t))
+
+
 def test_small_parameters_as_views():
     t = make()
     bias = strided(t["dt_bias"], "transposed")

@@ -62,18 +62,22 @@ class TorchAdapter:
     def run(self, plan: Plan, tensors: Mapping[str, torch.Tensor | None]) -> tuple:
         for stage in self.stages:
             loader.bind(stage)
-        device = next(t.device for t in tensors.values() if t is not None)
+        given = {name: _plain(t) for name, t in tensors.items() if t is not None}
         values: dict[str, object] = {**plan.attrs, **plan.ints}
-        for name, tensor in tensors.items():
-            if tensor is not None:
-                values[name] = _argument(tensor)
-        outputs = []
+        for name, t in given.items():
+            # A view is passed with its strides; the operator's host code copies it where it must.
+            strides = None if t.is_contiguous() else t.stride()
+            values[name] = (t.data_ptr(), _NAMES[t.dtype], tuple(t.shape), strides)
+        like = next(iter(given.values()))
+        device, empty = like.device, torch.empty
+        outputs: list[torch.Tensor | None] = []
         for slot in plan.outputs:
             if slot is None:
                 outputs.append(None)
                 continue
-            out = torch.empty(slot.shape, dtype=_DTYPES[slot.dtype], device=device)
-            values[slot.name] = aclnn.TensorArg(out.data_ptr(), slot.dtype, slot.shape)
+            name, dtype, shape = slot
+            out = empty(shape, dtype=_DTYPES[dtype], device=device)
+            values[name] = (out.data_ptr(), dtype, shape, None)
             outputs.append(out)
         if device == _CPU:
             _require(plan.op, "twin", device)
@@ -84,12 +88,9 @@ class TorchAdapter:
         return tuple(outputs)
 
 
-def _argument(tensor: torch.Tensor) -> aclnn.TensorArg:
-    """A view is passed with its strides; the operator host code copies it where it must."""
-    if tensor.is_neg() or tensor.is_conj():
-        tensor = tensor.resolve_neg().resolve_conj()
-    strides = None if tensor.is_contiguous() else tensor.stride()
-    return aclnn.TensorArg(tensor.data_ptr(), _NAMES[tensor.dtype], tuple(tensor.shape), strides)
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with its values in memory: a lazy negation (of an imaginary part) is carried out."""
+    return tensor.resolve_neg() if tensor.is_neg() else tensor
 
 
 def _require(op: str, backend: str, device: torch.device) -> None:
