@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -126,3 +129,19 @@ def test_the_thread_pool_survives_fork(monkeypatch):
     child.start()
     assert queue.get(timeout=60) == 0
     child.join()
+
+
+def test_a_forked_child_can_exit_the_ordinary_way(monkeypatch):
+    monkeypatch.setenv("FLA_NPU_TWIN_THREADS", "2")
+    program = (
+        "import os, sys, probe_harness as harness\n"
+        "assert harness.run('groups', 20, blocks=4).clean\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    sys.exit(0)\n"
+        "sys.exit(os.waitpid(child, 0)[1])\n"
+    )
+    here = os.path.dirname(harness.__file__)
+    environment = {**os.environ, "PYTHONPATH": here}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, timeout=120, check=False)
+    assert done.returncode == 0

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <condition_variable>
-#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -22,17 +21,6 @@ class Pool
   public:
     // Remembers who made it: threads do not follow a fork.
     Pool() : process_(getpid()) {}
-    ~Pool()
-    {
-        {
-            std::lock_guard<std::mutex> hold(lock_);
-            stop_ = true;
-        }
-        wake_.notify_all();
-        for (std::thread &t : threads_) {
-            t.join();
-        }
-    }
     pid_t Process() const { return process_; }
 
     void Run(uint32_t helpers, const std::function<void()> &work)
@@ -58,10 +46,7 @@ class Pool
     {
         std::unique_lock<std::mutex> hold(lock_);
         while (true) {
-            wake_.wait(hold, [this] { return stop_ || wanted_ != 0; });
-            if (stop_) {
-                return;
-            }
+            wake_.wait(hold, [this] { return wanted_ != 0; });
             --wanted_;
             const std::function<void()> *work = work_;
             hold.unlock();
@@ -79,20 +64,18 @@ class Pool
     std::vector<std::thread> threads_;
     const std::function<void()> *work_ = nullptr;
     uint32_t wanted_ = 0, busy_ = 0;
-    bool stop_ = false;
 };
 
-// Made at the first launch that needs it: importing the package must not start threads.
+// Made at the first launch that needs it: importing the package must not start threads. Never destroyed: at exit
+// the helpers sleep, and in a forked child they do not exist, so nobody could join them (or destroy the condition
+// they slept on) without hanging.
 Pool &ThePool()
 {
     static std::mutex guard;
-    static std::unique_ptr<Pool> pool;
+    static Pool *pool = nullptr;
     std::lock_guard<std::mutex> hold(guard);
-    if (pool != nullptr && pool->Process() != getpid()) {
-        (void)pool.release();  // after fork() the threads do not exist here and cannot be joined
-    }
-    if (pool == nullptr) {
-        pool = std::make_unique<Pool>();
+    if (pool == nullptr || pool->Process() != getpid()) {
+        pool = new Pool();
     }
     return *pool;
 }
