@@ -74,6 +74,7 @@ RULES = [
     Case(326, (0,), (1,), "queue-free", "// free twice", ("free", "once")),
     Case(327, (0,), (1,), "queue-foreign", "// foreign", ("no buffer of this queue", "AllocTensor or DeQue")),
     # the scalar unit's data cache
+    Case(23, (0,), (1,), "race", "// not enqueued", ("pipe MTE1", "Nd2Nz", "MTE2_MTE1"), "groups"),
     Case(500, (0,), (1,), "cache-dirty", "// scalar write", ("pipe S", "DataCacheCleanAndInvalid")),
     Case(501, (0,), (1,), "cache-stale", "// stale read", ("DataCopy", "before the read")),
     Case(502, (0,), (1,), "cache-shared", "// scalar write", ("64-byte line", "own 64-byte line")),

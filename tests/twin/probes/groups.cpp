@@ -278,6 +278,9 @@ class Cases
             case 21:
                 Accumulate(pipe, broken);
                 break;
+            case 23:
+                CubeQueues(pipe, broken);
+                break;
             default:
                 break;
         }
@@ -316,6 +319,51 @@ class Cases
         }
         if (sub == 1) {
             DataCopy(t, w_, 64);  // received
+        }
+    }
+
+    /// Queues on the cube side: A1 -> A2, B2 -> CO1, four rounds over two buffers each.
+    void CubeQueues(TPipe &pipe, bool broken)
+    {
+        TQue<TPosition::A1, 1> l1;
+        TQue<TPosition::A2, 1> l0a;
+        TQue<TPosition::B2, 1> l0b;
+        TQue<TPosition::CO1, 1> l0c;
+        pipe.InitBuffer(l1, 2, 512);
+        pipe.InitBuffer(l0a, 2, 512);
+        pipe.InitBuffer(l0b, 2, 512);
+        pipe.InitBuffer(l0c, 2, 1024);
+        GlobalTensor<bfloat16_t> x;
+        x.SetGlobalBuffer((__gm__ bfloat16_t *)x_.GetPhyAddr(0), 8192);
+        for (uint32_t s = 0; s < 4; ++s) {
+            LocalTensor<bfloat16_t> nz = l1.AllocTensor<bfloat16_t>();
+            DataCopy(nz, x, Nd2NzParams(1, 16, 16, 0, 16, 16, 1, 0));
+            if (!broken) {
+                l1.EnQue(nz);
+                nz = l1.DeQue<bfloat16_t>();
+            }
+            LocalTensor<bfloat16_t> a = l0a.AllocTensor<bfloat16_t>();
+            LocalTensor<bfloat16_t> b = l0b.AllocTensor<bfloat16_t>();
+            LoadData(a, nz, LoadData2DParams(0, 1, 1, 0, 0, false, 0));  // not enqueued
+            LoadData(b, nz, LoadData2DParams(0, 1, 1, 0, 0, true, 0));
+            l1.FreeTensor(nz);
+            l0a.EnQue(a);
+            l0b.EnQue(b);
+            a = l0a.DeQue<bfloat16_t>();
+            b = l0b.DeQue<bfloat16_t>();
+            LocalTensor<float> c = l0c.AllocTensor<float>();
+            MmadParams p;
+            p.m = p.n = p.k = 16;
+            Mmad(c, a, b, p);
+            l0a.FreeTensor(a);
+            l0b.FreeTensor(b);
+            l0c.EnQue(c);
+            c = l0c.DeQue<float>();
+            FixpipeParamsV220 f;
+            f.nSize = f.mSize = f.srcStride = f.dstStride = 16;
+            f.quantPre = QuantMode_t::NoQuant;
+            Fixpipe<float, float, CFG_ROW_MAJOR>(y_[s * 256], c, f);
+            l0c.FreeTensor(c);
         }
     }
 
