@@ -160,6 +160,8 @@ def _check(op: Op, path: Path) -> None:
     faults = [
         (op.name != path.parent.name, f"name {op.name} differs from its folder {path.parent.name}"),
         (snake(op.op_type) != op.name, f"op_type {op.op_type} makes {snake(op.op_type)}, not {op.name}"),
+        (bool(re.search("[A-Z]{2}", op.op_type)),
+         f"op_type {op.op_type} has capitals in a row: CANN's generators split them differently"),
         (op.aclnn != "aclnn" + op.op_type, f"aclnn must be aclnn{op.op_type}"),
         (len(set(names)) != len(names), "a parameter name stands twice"),
         (bool(op.layout) and op.layout not in names, f"layout names no attribute: {op.layout}"),

@@ -175,7 +175,7 @@ def l0_source(op: Op) -> str:
     inputs = ", ".join(p.name for p in op.inputs)
     attrs = ", ".join([p.name for p in op.attrs] + (["output_mask"] if op.optional_outputs else []))
     outputs = ", ".join(p.name for p in op.outputs)
-    dfx = parameter_list([x for x in (inputs, attrs, outputs) if x], 11).lstrip()
+    dfx = parameter_list(", ".join(x for x in (inputs, attrs, outputs) if x).split(", "), 11).lstrip()
     arguments = [f"OP_INPUT({inputs})", f"OP_OUTPUT({outputs})"] + ([f"OP_ATTR({attrs})"] if attrs else [])
     launch = ",\n".join(textwrap.fill(a, 100, initial_indent=" " * 8, subsequent_indent=" " * 12)
                         for a in arguments)

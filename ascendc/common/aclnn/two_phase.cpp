@@ -122,10 +122,7 @@ void BindArguments(const OpEntry &entry, const CallBuilder &builder, Executor &e
             if (port.output != outputs) {
                 continue;
             }
-            const char *name = nullptr;
-            for (const Param &param : entry.contract->Params()) {
-                name = param.name == port.name ? param.name.c_str() : name;  // outlives the call
-            }
+            const char *name = port.name;
             const auto *ints = builder.call.Ints(port.name);
             if (ints != nullptr) {
                 executor.intArrays.push_back(*ints);
@@ -161,7 +158,7 @@ CallBuilder &CallBuilder::Tensor(const char *name, const aclTensor *tensor, bool
         arg.dims = tensor->dims;
         arg.contiguous = tensor->Contiguous();
     }
-    ports.push_back({name, tensor, nullptr, output});
+    ports.push_back({name, tensor, output});
     return *this;
 }
 
@@ -170,7 +167,7 @@ CallBuilder &CallBuilder::Ints(const char *name, const aclIntArray *values)
     if (values != nullptr) {
         call.intArrays[name] = values->values;
     }
-    ports.push_back({name, nullptr, values, false});
+    ports.push_back({name, nullptr, false});
     return *this;
 }
 

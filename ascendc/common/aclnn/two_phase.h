@@ -25,9 +25,8 @@ class CallBuilder
 {
   public:
     struct Port {
-        std::string name;
-        const aclTensor *tensor;   // null: absent, or an integer array
-        const aclIntArray *ints;
+        const char *name;         // a literal of the entry point: outlives every call
+        const aclTensor *tensor;  // null: absent, or an integer array
         bool output;
     };
     CallBuilder &In(const char *name, const aclTensor *tensor) { return Tensor(name, tensor, false); }

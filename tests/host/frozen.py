@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The public C prototypes, typed by hand from the published ABI: what our generated headers must equal."""
+
+PREPARE = """
+aclnnStatus aclnnChunkKdaFwdPrepareGetWorkspaceSize(
+    const aclTensor *q, const aclTensor *k, const aclTensor *v, const aclTensor *g, const aclTensor *beta,
+    const aclTensor *aLogOptional, const aclTensor *dtBiasOptional,
+    const aclIntArray *cuSeqlensOptional, const aclIntArray *chunkIndicesOptional,
+    const char *layout, double scale, int64_t chunkSize, double epsilon,
+    bool useQkL2normInKernel, bool useGateInKernel, bool useBetaSigmoidInKernel, bool allowNegEigval,
+    bool safeGate, double lowerBound, bool useExp2,
+    const aclTensor *gkOut, const aclTensor *aqkOut, const aclTensor *akkOut, const aclTensor *wOut,
+    const aclTensor *uOut, const aclTensor *qgOut, const aclTensor *kgOut, const aclTensor *qgScaledOut,
+    const aclTensor *qHatOut, const aclTensor *kHatOut, const aclTensor *qRstdOut, const aclTensor *kRstdOut,
+    const aclTensor *betaEffOut, uint64_t *workspaceSize, aclOpExecutor **executor);
+"""
+
+FWD_H = """
+aclnnStatus aclnnChunkFwdHGetWorkspaceSize(
+    const aclTensor *k, const aclTensor *w, const aclTensor *u,
+    const aclTensor *gOptional, const aclTensor *gkOptional, const aclTensor *initialStateOptional,
+    bool outputFinalState, int64_t chunkSize, bool saveNewValue,
+    const aclIntArray *cuSeqlensOptional, const aclIntArray *chunkIndicesOptional,
+    bool useExp2, bool stateVFirst,
+    const aclTensor *hOut, const aclTensor *vNewOut, const aclTensor *finalStateOut,
+    uint64_t *workspaceSize, aclOpExecutor **executor);
+"""
+
+FINALIZE = """
+aclnnStatus aclnnChunkKdaFwdFinalizeGetWorkspaceSize(
+    const aclTensor *qgScaled, const aclTensor *aqk, const aclTensor *vNew, const aclTensor *h,
+    const aclIntArray *cuSeqlensOptional, const aclIntArray *chunkIndicesOptional,
+    const char *outputLayout, bool stateVFirst, const aclTensor *attnOut,
+    uint64_t *workspaceSize, aclOpExecutor **executor);
+"""
+
+PHASE_TWO = "aclnnStatus {name}(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream);"
+
+FROZEN = {
+    "chunk_kda_fwd_prepare": PREPARE,
+    "chunk_fwd_h": FWD_H,
+    "chunk_kda_fwd_finalize": FINALIZE,
+}
