@@ -12,8 +12,10 @@ namespace
 
 constexpr int64_t kIndexLimit = std::numeric_limits<uint32_t>::max();
 constexpr int64_t kHeadDim = 128;
+// Fifteen steps of it keep E(-P) of a band inside bf16 (prepare.h).
 constexpr double kLowestBound = -5.0;
 
+/// Every refusal names the operator.
 template <typename... Parts>
 fla::Plan Refuse(const Parts &...parts)
 {
@@ -48,6 +50,7 @@ fla::Plan CheckSizes(const fla::OpCall &call)
     return {};
 }
 
+/// Gate parameters go with the gate they belong to; the bound is what the cube path relies on.
 fla::Plan CheckGate(const fla::OpCall &call)
 {
     const bool safe = call.Flag("safe_gate");
@@ -80,6 +83,7 @@ fla::Plan CheckGate(const fla::OpCall &call)
     return {};
 }
 
+/// Attributes are doubles in the prototype and fp32 in the kernel: rules hold for the fp32 value.
 fla::Plan CheckNumbers(const fla::OpCall &call)
 {
     for (const char *name : {"scale", "lower_bound"}) {
@@ -99,6 +103,7 @@ fla::Plan CheckNumbers(const fla::OpCall &call)
     return {};
 }
 
+/// A PrepareGate.
 uint32_t GateOf(const fla::OpCall &call)
 {
     if (!call.Flag("use_gate_in_kernel")) {
@@ -129,6 +134,7 @@ fla::Plan fla::PlanChunkKdaFwdPrepare(const fla::OpCall &call, const fla::ChipSp
             return refusal;
         }
     }
+    // Every field is set here: the device sees these bytes and nothing else.
     const std::string layout = call.Text("layout");
     ChunkKdaFwdPrepareTilingData t{};
     t.tokens = static_cast<uint32_t>(call.Dim("T"));

@@ -7,7 +7,8 @@
 #include "op_call.h"
 #include "plan.h"
 
-namespace fla {
+namespace fla
+{
 
 /// The launch of a call that has passed the contract check, or a refusal.
 Plan PlanChunkKdaFwdPrepare(const OpCall &call, const ChipSpec &chip);

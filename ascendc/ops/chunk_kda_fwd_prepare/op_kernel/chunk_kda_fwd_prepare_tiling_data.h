@@ -42,7 +42,7 @@ enum PrepareOutputs : uint32_t {
     kOutputsSave = 3,       // qg
 };
 
-/// GM workspace of one vector core: a ring of slots, then the unit tile. Bytes; layout in prepare.h.
+/// GM workspace of one vector core, in bytes: a ring of slots, then the unit tile (prepare.h).
 constexpr uint32_t kPrepareSlots = 2;
 constexpr uint32_t kPrepareSlotBytes = 142 * 1024;
 constexpr uint32_t kPrepareLevels = 5;  // extra operand tiles where the gate has no bound
@@ -52,8 +52,8 @@ constexpr uint32_t kPrepareUnitBytes = 4 * 1024;
 /// Workspace bytes of one vector core.
 constexpr uint32_t PrepareCoreBytes(uint32_t gate)
 {
-    return kPrepareSlots *
-               (kPrepareSlotBytes + (gate == kGateBounded ? 0 : kPrepareLevels * kPrepareLevelBytes)) +
+    return kPrepareSlots * (kPrepareSlotBytes +
+                            (gate == kGateBounded ? 0 : kPrepareLevels * kPrepareLevelBytes)) +
            kPrepareUnitBytes;
 }
 

@@ -2,8 +2,8 @@
 // What the cube stages of prepare share: the memory plan of the cube core, turns of L0 and L0C, and
 // words for fractals in bf16 and fp32. Maths and flags between cores: prepare.h.
 //
-// A turn is one product: take L0 (its half was read by the product before the last), load, multiply,
-// give L0 back; L0C likewise towards Fixpipe.
+// A turn is one product: take L0 (its half was read by the product before the last), load,
+// multiply, give L0 back; L0C likewise towards Fixpipe.
 #ifndef CHUNK_KDA_FWD_PREPARE_CUBE_CORE_H
 #define CHUNK_KDA_FWD_PREPARE_CUBE_CORE_H
 
@@ -32,8 +32,8 @@ struct PrepareL1 {
     static constexpr uint32_t trip2 = merged + 2 * kBlockElems * sizeof(float);   // T of 32 x 32
     static constexpr uint32_t akk = trip2 + 4 * kBlockElems * sizeof(float);      // bf16 [64, 64]
     static constexpr uint32_t lane = akk + kScoreElems * sizeof(bfloat16_t);
-    static constexpr uint32_t unit = kVectorCores * lane;  // fp32 [16, 16]
-    static constexpr uint32_t levels = unit + kBlockElems * sizeof(float);  // two level tiles in turn
+    static constexpr uint32_t unit = kVectorCores * lane;                   // fp32 [16, 16]
+    static constexpr uint32_t levels = unit + kBlockElems * sizeof(float);  // two in turn
     static constexpr uint32_t end = levels + 2 * PrepareSlot::levelTile;
 };
 static_assert(PrepareL1::end <= kL1Bytes, "prepare: the L1 plan is too big");
@@ -49,8 +49,8 @@ struct PrepareL0 {
 static_assert(PrepareL0::end <= kL0cBytes, "prepare: the L0C plan is too big");
 static_assert(2 * kDim * kChunk * sizeof(bfloat16_t) <= PrepareL0::half, "prepare: rhs is too big");
 
-/// Event ids. L1 (MTE2_MTE1, MTE1_MTE2): scores and finish per lane, levels in turn. M_FIX: L0C turns,
-/// then Akk per lane. M_MTE1 ids 0..2 belong to the framework.
+/// Event ids. L1 (MTE2_MTE1, MTE1_MTE2): scores and finish per lane, levels in turn. M_FIX: L0C
+/// turns, then Akk per lane. M_MTE1 ids 0..2 belong to the framework.
 constexpr int32_t kL1Scores = 0;
 constexpr int32_t kL1Finish = 2;
 constexpr int32_t kL1Level = 4;
@@ -65,8 +65,8 @@ struct CubeCore {
     AscendC::TBuf<AscendC::TPosition::A2> l0a;
     AscendC::TBuf<AscendC::TPosition::B2> l0b;
     AscendC::TBuf<AscendC::TPosition::CO1> l0c;
-    int32_t turn = 0;   // half of L0
-    int32_t tile = 0;   // product tile of L0C
+    int32_t turn = 0;  // half of L0
+    int32_t tile = 0;  // product tile of L0C
 
     __aicore__ inline void Open(AscendC::TPipe &pipe, const PrepareArgs &from)
     {
@@ -177,7 +177,8 @@ struct CubeCore {
     __aicore__ inline AscendC::GlobalTensor<T> Slot(uint32_t lane, uint32_t round,
                                                     uint32_t byteOffset) const
     {
-        return Gm<T>(args.workspace + SlotAt(args.t, group * kVectorCores + lane, round) + byteOffset);
+        return Gm<T>(args.workspace + SlotAt(args.t, group * kVectorCores + lane, round) +
+                     byteOffset);
     }
 };
 

@@ -3,14 +3,14 @@
  * gate - steps of the decay and their sums
  *
  *   gamma = g | -exp(a_log) softplus(x) | lower_bound sigmoid(exp(a_log) x)       x = g + dt_bias
- *   softplus(x) = max(x, 0) + ln(1 + e), e = exp(-|x|); ln(1 + e) = e ln(u) / (u - 1) with u = 1 + e
+ *   softplus(x) = max(x, 0) + ln(1 + e), e = exp(-|x|); ln(1 + e) = e ln(u) / (u - 1), u = 1 + e
  *   rounded, which keeps every digit of a small e (the quotient is 1 where u = 1)
  *
- *   scan   P, S of prepare.h by doubling: blocks of s rows hold their inclusive prefix sums in P and
- *          exclusive suffix sums in S; a block of 2s rows adds the total of the one half to the other.
- *          The first row of a band is taken out before: it belongs to the chain.
- *   chain  13 rows that join bands; gk = G = P + Ga, times 1 / ln 2 with use_exp2. Exponents stay in
- *          natural units, so gk of either base comes with the same factors.
+ *   scan   P, S of prepare.h by doubling: blocks of s rows hold their inclusive prefix sums in P
+ *          and exclusive suffix sums in S; a block of 2s rows adds the total of the one half to the
+ *          other. The first row of a band is taken out before: it belongs to the chain.
+ *   chain  13 rows that join bands; gk = G = P + Ga, times 1 / ln 2 with use_exp2. Exponents stay
+ *          in natural units, so gk of either base comes with the same factors.
  *
  * Shapes  gamma, P, S fp32 [64, 128] in the prefix and suffix tiles; chain fp32 [13, 128]
  * UB      g arrives in the suffix tile (bf16 in its first half) and is free after the first pass
@@ -28,7 +28,7 @@ namespace fla
 class GateStage
 {
   public:
-    /// Prefix and suffix tiles hold P and S afterwards; writes the operands of the levels on the way.
+    /// Prefix and suffix tiles hold P and S afterwards; writes the level operands on the way.
     __aicore__ inline void Sums(VectorCore &c)
     {
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kInGate);
@@ -231,7 +231,10 @@ class GateStage
         }
     }
 
-    __aicore__ static inline Float ChainRow(VectorCore &c, uint32_t row) { return c.chain[row * kDim]; }
+    __aicore__ static inline Float ChainRow(VectorCore &c, uint32_t row)
+    {
+        return c.chain[row * kDim];
+    }
 
     __aicore__ static inline void AddChain(VectorCore &c, uint32_t to, uint32_t a, const Float &b)
     {
@@ -244,15 +247,15 @@ class GateStage
         return c.prefix[(band * kBand + kBand - 1) * kDim];
     }
 
-    /// The first rows are in place: Ga_0 and C_10, C_21, C_32. T_i is P of the last row of band i and
-    /// seg_i = T_i + gamma at a_i+1 leads from one band to the next.
+    /// The first rows are in place: Ga_0 and C_10, C_21, C_32. T_i is P of the last row of band i
+    /// and seg_i = T_i + gamma at a_i+1 leads from one band to the next.
     __aicore__ static inline void JoinBands(VectorCore &c)
     {
-        constexpr uint32_t c10 = 4, c20 = 5, c30 = 6, last0 = 7, c21 = 8, c31 = 9, last1 = 10, c32 = 11,
-                           last2 = 12;
-        AddChain(c, 1, c10, Total(c, 0));      // seg_0
-        AddChain(c, c20, c21, Total(c, 1));    // seg_1
-        AddChain(c, c31, c32, Total(c, 2));    // seg_2
+        constexpr uint32_t c10 = 4, c20 = 5, c30 = 6, last0 = 7, c21 = 8, c31 = 9, last1 = 10,
+                           c32 = 11, last2 = 12;
+        AddChain(c, 1, c10, Total(c, 0));    // seg_0
+        AddChain(c, c20, c21, Total(c, 1));  // seg_1
+        AddChain(c, c31, c32, Total(c, 2));  // seg_2
         AddChain(c, last2, c32, Total(c, 3));
         AscendC::PipeBarrier<PIPE_V>();
         AddChain(c, 1, 0, ChainRow(c, 1));

@@ -2,12 +2,12 @@
  *
  * hats - rows of q and k scaled to length 1, and beta
  *
- *   rstd_i = (sum_d x_id^2 + epsilon)^-1/2      x_hat = bf16(x rstd)      for x = q, k; or x as it is
+ *   rstd_i = (sum_d x_id^2 + epsilon)^-1/2     x_hat = bf16(x rstd), or x as it is     x = q, k
  *   beta_eff = beta | sigmoid(beta) | 2 sigmoid(beta)
  *
- * Vector  half a chunk at a time: squares, block sums 128 -> 16 -> 2, pair sum, 1 / sqrt (Rsqrt is
- *         too coarse). x_hat overwrites x in UB. Grouped heads: each value head computes the hats it
- *         needs; the first of a group stores them.
+ * Vector  half a chunk at a time: squares 128 -> 64, block sums 64 -> 8 -> 1, 1 / sqrt (Rsqrt is
+ *         too coarse). x_hat overwrites x in UB. Grouped heads: each value head computes the hats
+ *         it needs; the first of a group stores them.
  * UB      x bf16 16K each; work tiles 2 x 16K; sums and factors in the prefix tile, unused so far
  * Flags   in: kInKeys, kInSmall; out: kOutSmall (rstd, beta_eff and the hats themselves)
  */
@@ -58,25 +58,25 @@ class HatStage
 
     __aicore__ static inline void Normalise(VectorCore &c, const Half &x, const Float &rstd)
     {
-        constexpr uint32_t sums16 = 0;    // [32, 16] in the prefix tile
-        constexpr uint32_t sums2 = 512;   // [32, 2]
-        constexpr uint32_t factor = 1024;  // [32, 8]
+        constexpr uint32_t sums = 0;      // [32, 8] in the prefix tile
+        constexpr uint32_t factor = 256;  // [32, 8]
         const Float &wide = c.work[0];
-        const Float &square = c.work[1];
+        const Float &square = c.work[1];  // [32, 64]: both halves of a row in one
         const Float &scratch = c.prefix;
         for (uint32_t half = 0; half < kHalves; ++half) {
             const Float norm = rstd[half * kHalfRows];
             Widen(wide, x[half * kHalfElems], kHalfElems);
             AscendC::PipeBarrier<PIPE_V>();
-            AscendC::Mul(square, wide, wide, kHalfElems);
+            const AscendC::BinaryRepeatParams fold{1, 1, 1, kLaneBlocks, kRowBlocks, kRowBlocks};
+            AscendC::Mul(square, wide, wide, kLanesF32, kHalfRows, fold);
             AscendC::PipeBarrier<PIPE_V>();
-            AscendC::BlockReduceSum(scratch[sums16], square, kHalfElems / kLanesF32, kLanesF32, 1, 1,
+            const Float upper = wide[kLanesF32];
+            AscendC::MulAddDst(square, upper, upper, kLanesF32, kHalfRows, fold);
+            AscendC::PipeBarrier<PIPE_V>();
+            AscendC::BlockReduceSum(scratch[sums], square, kHalfRows, kLanesF32, 1, 1, kLaneBlocks);
+            AscendC::PipeBarrier<PIPE_V>();
+            AscendC::BlockReduceSum(norm, scratch[sums], kHalfRows / kBlockF32, kLanesF32, 1, 1,
                                     kLaneBlocks);
-            AscendC::PipeBarrier<PIPE_V>();
-            AscendC::BlockReduceSum(scratch[sums2], scratch[sums16], kLaneBlocks, kLanesF32, 1, 1,
-                                    kLaneBlocks);
-            AscendC::PipeBarrier<PIPE_V>();
-            AscendC::PairReduceSum(norm, scratch[sums2], 1, kLanesF32, 1, 1, kLaneBlocks);
             AscendC::PipeBarrier<PIPE_V>();
             AscendC::Adds(norm, norm, c.args.t.epsilon, kHalfRows);
             AscendC::PipeBarrier<PIPE_V>();
@@ -166,7 +166,8 @@ class HatStage
                                                const Float &from)
     {
         const uint32_t bytes = c.task.at.rows * sizeof(float);
-        AscendC::DataCopyPad(c.Gm<float>(base)[first], from, AscendC::DataCopyExtParams{1, bytes, 0, 0, 0});
+        AscendC::DataCopyPad(c.Gm<float>(base)[first], from,
+                             AscendC::DataCopyExtParams{1, bytes, 0, 0, 0});
     }
 };
 

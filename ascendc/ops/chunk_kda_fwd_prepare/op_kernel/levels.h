@@ -2,16 +2,16 @@
  *
  * levels - operands of the diagonal blocks where the gate has no bound
  *
- * A block of 2s rows, split in two: row r of the lower half and row j of the upper half meet with the
- * last upper row as anchor,
+ * A block of 2s rows, split in two: row r of the lower half and row j of the upper half meet with
+ * the last upper row as anchor,
  *
- *   G_r - G_j = P_r + S_j        P_r = sum over the lower half up to r, S_j = sum over the upper after j
+ *   G_r - G_j = P_r + S_j     P_r = sum over the lower half up to r, S_j = over the upper after j
  *
- * both of them sums of steps, <= 0. While the scan of gate.h has P and S of blocks of s rows at hand,
- * level s writes two tiles: q and k times X, X = E(P) in lower rows and E(S) in upper rows. k serves
- * as row and as column. The cube multiplies whole bands, [q; k] against k; of the 16 x 16 results the
- * mask of the level keeps the s x s blocks below the diagonal (solve.h). Level 0 is q and k as they
- * are, of which only the diagonal is kept; hats.h has stored it.
+ * both of them sums of steps, <= 0. While the scan of gate.h has P and S of blocks of s rows at
+ * hand, level s writes two tiles: q and k times X, X = E(P) in lower rows and E(S) in upper rows. k
+ * serves as row and as column. The cube multiplies whole bands, [q; k] against k; of the 16 x 16
+ * results the mask of the level keeps the s x s blocks below the diagonal (solve.h). Level 0 is q
+ * and k as they are, of which only the diagonal is kept; hats.h has stored it.
  *
  * Shapes  per level q X, k X bf16 [64, 128] in the slot of the round
  * UB      X in work tile A, q or k times X in work tile B, half a chunk at a time
@@ -59,8 +59,8 @@ class LevelStage
     }
 
     /// X of half a chunk.
-    __aicore__ static inline void Factors(const Float &x, const Float &prefix,
-                                          const Float &suffix, uint32_t size)
+    __aicore__ static inline void Factors(const Float &x, const Float &prefix, const Float &suffix,
+                                          uint32_t size)
     {
         const uint32_t span = size * kDim;
         if (size >= 4) {

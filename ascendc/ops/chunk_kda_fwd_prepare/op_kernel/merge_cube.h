@@ -4,19 +4,20 @@
  *
  *   X_ab = block (a, b) of Akk, 16 x 16; X_aa = D_a from the vector core; N = -L
  *   16 -> 32   T = N_10 D_0,  X_10 = D_1 T;   the same for blocks 3, 2
- *   32 -> 64   T = [N_20 N_21; N_30 N_31] [D_0 0; X_10 D_1],  [X_20 X_21; X_30 X_31] = [D_2 0; X_32 D_3] T
+ *   32 -> 64   T = [N_20 N_21; N_30 N_31] [D_0 0; X_10 D_1]
+ *              [X_20 X_21; X_30 X_31] = [D_2 0; X_32 D_3] T
  *   wy         [w | u] = bf16(Akk) [rhsW | rhsU], n = 256; rows of block a need k = 16 (a + 1)
  *
- * True fp32 up to wy. What a product leaves comes back as a right operand through GM (L0C can't go to
- * L1 as fp32), so it is made transposed, T^T = D^T N^T: then left and right operands are stored as
- * fractals need them but for D^T, which is turned while loading. The trips of both vector cores
- * alternate. Akk gathers in L0C, where the upper blocks are zero from the start: D_a arrives there as
- * D_a times the unit block.
+ * True fp32 up to wy. What a product leaves comes back as a right operand through GM (L0C can't go
+ * to L1 as fp32), so it is made transposed, T^T = D^T N^T: then left and right operands are stored
+ * as fractals need them but for D^T, which is turned while loading. The trips of both vector cores
+ * alternate. Akk gathers in L0C, where the upper blocks are zero from the start: D_a arrives there
+ * as D_a times the unit block.
  *
  * L1      per lane: D 4K | N 6K | T 2K | X 2K | T 4K | Akk bf16 8K | rhs 32K
  * L0C     Akk 16K per lane; T and wy in product tiles
- * Flags   per lane L1 finish (loads and trips, in turn), FIX_MTE2 (trips), FIX_MTE1 (Akk). Akk in L0C
- *         needs none against its next task: that comes after a load that waits for FIX_MTE1.
+ * Flags   per lane L1 finish (loads and trips, in turn), FIX_MTE2 (trips), FIX_MTE1 (Akk). Akk in
+ *         L0C needs none against its next task: that comes after a load that waits for FIX_MTE1.
  */
 #ifndef CHUNK_KDA_FWD_PREPARE_MERGE_CUBE_H
 #define CHUNK_KDA_FWD_PREPARE_MERGE_CUBE_H
@@ -115,7 +116,8 @@ class MergeCube
     {
         AscendC::WaitFlag<AscendC::HardEvent::MTE1_MTE2>(kL1Finish + lane);
         if (lane == 0 && round == 0) {
-            const auto unit = c.Gm<float>(c.args.workspace + UnitAt(c.args.t, c.group * kVectorCores));
+            const auto unit =
+                c.Gm<float>(c.args.workspace + UnitAt(c.args.t, c.group * kVectorCores));
             LoadBlocks(c.L1<float>(PrepareL1::unit, kBlockElems), unit, 1);
         }
         LoadBlocks(Inverse(c, lane), c.Slot<float>(lane, round, PrepareSlot::inverse), kBands);
@@ -176,7 +178,8 @@ class MergeCube
         c.TileReady();
         const auto trip = c.Slot<float>(lane, round, PrepareSlot::trips)[kTripPairs];
         for (uint32_t pair = 0; pair < 2; ++pair) {
-            StoreRows(trip[pair * kBlockElems], tile[pair * kBlockElems], kBand, kBand, kBand, kBand);
+            StoreRows(trip[pair * kBlockElems], tile[pair * kBlockElems], kBand, kBand, kBand,
+                      kBand);
         }
         c.LeaveTile();
         TripSent(lane);
@@ -203,8 +206,8 @@ class MergeCube
         AkkReady(lane);
         const auto trip = c.Slot<float>(lane, round, PrepareSlot::trips)[kTripMerged];
         for (uint32_t pair = 0; pair < 2; ++pair) {
-            StoreRows(trip[pair * kBlockElems], c.AkkBlock(lane, 2 * pair + 1, 2 * pair), kBand, kBand,
-                      kBand, kBand);
+            StoreRows(trip[pair * kBlockElems], c.AkkBlock(lane, 2 * pair + 1, 2 * pair), kBand,
+                      kBand, kBand, kBand);
         }
         TripSent(lane);
         LoadMatrices(Merged(c, lane), trip, 2, kBand, kBand, kBand, kBlockElems, kBlockElems);
@@ -224,8 +227,8 @@ class MergeCube
         c.L0Loaded();
         const Wide tile = c.TakeTile();
         Product(tile, c.A<float>(0), c.B<float>(0), kBand, wide, wide);
-        Product(tile[2 * kBlockElems], c.A<float>(2 * kSquare), c.B<float>(2 * kSquare), kBand, wide,
-                kBand);
+        Product(tile[2 * kBlockElems], c.A<float>(2 * kSquare), c.B<float>(2 * kSquare), kBand,
+                wide, kBand);
         c.LeaveL0();
         c.TileReady();
         const auto trip = c.Slot<float>(lane, round, PrepareSlot::trips)[kTripHalf];
@@ -248,7 +251,8 @@ class MergeCube
         LoadFractals(c.A<float>(kSquare), Merged(c, lane), kSquare, kSquare, 1);
         LoadFractals(c.A<float>(2 * kSquare), Inverse(c, lane), 3 * kSquare, kSquare, 1);
         for (uint32_t column = 0; column < 2; ++column) {
-            LoadFractals(c.B<float>(column * 2 * kSquare), HalfTrip(c, lane), column, 2 * kSquare, 2);
+            LoadFractals(c.B<float>(column * 2 * kSquare), HalfTrip(c, lane), column, 2 * kSquare,
+                         2);
         }
         c.L0Loaded();
         for (uint32_t column = 0; column < 2; ++column) {

@@ -6,31 +6,36 @@
  *   hats    q_hat, k_hat = rows of q, k scaled to length 1 (hats.h)
  *   scores  Aqk = scale tril(q_hat k_hat^T o E)            L = stril(beta k_hat k_hat^T o E)
  *   solve   Akk = (I + L)^-1                               E_ij = E(G_i - G_j), E(x) = 2^x or e^x
- *   wy      [w | u] = Akk [beta k_hat E(G) | beta v]       qg = q_hat E(G), kg = k_hat E(G_last - G)
+ *   wy      [w | u] = Akk [beta k_hat E(G) | beta v]
+ *   relay   qg = q_hat E(G), qg_scaled = scale qg          kg = k_hat E(G_last - G)
  *
  * Sums    No difference of two sums is ever taken: what an exponent needs is summed directly, so
  *         steps of -1000 cost no digits and steps of -inf (resets) make no NaN. A chunk is four
  *         bands of 16 rows; band i starts at row a_i. Per row r of band i
- *             P_r = sum of gamma over a_i + 1 .. r           S_r = sum over r + 1 .. end of the band
- *         and rows of the chain join bands: Ga_i = G at a_i; C_ij = sum over end of band j + 1 .. a_i.
- *         G_r - G_j = P_r + C_ij + S_j for j in an earlier band: every part is a sum of steps, <= 0,
- *         over rows not after r. So no exponent overflows and no later row can change a bit.
+ *             P_r = sum of gamma over a_i + 1 .. r        S_r = sum over r + 1 .. end of the band
+ *         and rows of the chain join bands: Ga_i = G at a_i, C_ij = sum over (end of band j) + 1 ..
+ *         a_i. G_r - G_j = P_r + C_ij + S_j for j in an earlier band: every part is a sum of steps,
+ *         <= 0, over rows not after r. No exponent overflows, no later row can change a bit.
  * Bands   Aqk, L below the diagonal blocks: rows x E(P) against columns x E(C + S), on the cube.
  *         Diagonal blocks, bounded gate: columns x 1 / E(P), at most 15 steps of 7.3 octaves.
- * Levels  Diagonal blocks where the gate has no bound: halve. In a block of 2s rows the lower s rows
- *         meet the upper s with the row between them as anchor, both exponents <= 0. s = 8, 4, 2, 1
- *         and the diagonal itself: five tiles on the cube, of which a mask picks the s x s blocks.
+ * Levels  Diagonal blocks where the gate has no bound: halve. In a block of 2s rows the lower s
+ *         rows meet the upper s with the row between them as anchor, both exponents <= 0. s = 8, 4,
+ *         2, 1 and the diagonal itself: five tiles on the cube, of which a mask picks what counts.
  * Solve   Substitution for the four 16 x 16 diagonal blocks side by side on the vector core, then
- *         merges 16 -> 32 -> 64 on the cube in fp32: inv [[A, 0], [B, D]] = [[A', 0], [-D' B A', D']].
- * Work    A task is one chunk of one value head and belongs to one vector core; the cube core of the
- *         group serves both. Round n of a vector core: operands of task n, then the solve of task
- *         n - 1, so that it computes while the cube works on what it left before.
+ *         merges 16 -> 32 -> 64 on the cube in fp32:
+ *             inv [[A, 0], [B, D]] = [[A', 0], [-D' B A', D']]
+ * Work    A task is one chunk of one value head and belongs to one vector core; the cube core of
+ *         the group serves both. Round n of a vector core: operands of task n, then the solve of
+ *         task n - 1, so that it computes while the cube works on what it left before.
+ * Shapes  q, k, v, w, u, kg, qg* bf16 [64, 128]; g, gk, P, S fp32 [64, 128]; Aqk, Akk bf16 [64, 64]
+ * Memory  UB: PrepareUb (vector_core.h); L1, L0: PrepareL1, PrepareL0 (cube_core.h); GM workspace:
+ *         two slots per vector core, PrepareSlot below, whatever T is
  * Flags   per round, even and odd ids (never two sets outstanding):
  *             kOperands V->C  rows, columns, levels are in GM     kScores C->V  products are in GM
  *             kInverse  V->C  diagonal inverses, rhs are in GM    kFree   C->V  both have been read
  * Tails   rows beyond the valid ones are zero (gamma 0, q, k, v, beta 0), tiles stay full-size,
  *         stores are cut. G of such rows is G of the last valid row, which kg needs anyway.
- * Limits  chunk 64, K = V = 128. With the bounded gate a product of k_hat with 2^109 must stay finite.
+ * Limits  chunk 64, K = V = 128; with the bounded gate k_hat times 2^109 must stay finite
  */
 #ifndef CHUNK_KDA_FWD_PREPARE_PREPARE_H
 #define CHUNK_KDA_FWD_PREPARE_PREPARE_H
@@ -103,7 +108,7 @@ struct PrepareSlot {
     static constexpr uint32_t off = rhsU + tile;  // per band i > 0: fp32 [32, 16 i]
     static constexpr uint32_t diagonal = off + 6 * kScoreRows * kBand * sizeof(float);
     static constexpr uint32_t diagonalTile = kBands * kScoreRows * kBand * sizeof(float);
-    static constexpr uint32_t inverse = diagonal + diagonalTile;  // fp32 [16][8 blocks of 8 columns]
+    static constexpr uint32_t inverse = diagonal + diagonalTile;  // fp32 [16, 64], see solve.h
     static constexpr uint32_t below = inverse + kBand * kChunk * sizeof(float);  // -L, bands 1..3
     static constexpr uint32_t trips = below + 6 * kBlockElems * sizeof(float);
     static constexpr uint32_t end = trips + 8 * kBlockElems * sizeof(float);

@@ -32,6 +32,7 @@ class PrepareVector
             if (round < rounds) {
                 Operands(round, now);
             }
+            // The products of the round before arrive under the last operands of this one.
             if (round > 0) {
                 AscendC::CrossCoreWaitFlag(FlagOf(kScores, round - 1));
             }
@@ -57,6 +58,7 @@ class PrepareVector
     }
 
   private:
+    /// Constants, the unit blocks for the cube, the first loads.
     __aicore__ inline void Open(AscendC::TPipe &pipe, const PrepareArgs &args)
     {
         core_ = AscendC::GetBlockIdx();
@@ -79,6 +81,7 @@ class PrepareVector
         }
     }
 
+    /// Takes back what is still out: credits of the last rounds, tiles on their way.
     __aicore__ inline void Close(uint32_t rounds)
     {
         for (uint32_t round = rounds < 2 ? 0 : rounds - 2; round < rounds; ++round) {
@@ -97,8 +100,8 @@ class PrepareVector
         }
     }
 
-    /// Everything the cube needs for the scores of this round, half of the right side of wy, and the
-    /// loads of the next round as soon as a tile is free.
+    /// Everything the cube needs for the scores of this round, half of the right side of wy, and
+    /// the loads of the next round as soon as a tile is free.
     __aicore__ inline void Operands(uint32_t round, bool now)
     {
         const bool more = rounds_.Has(round + 1, lane_);
@@ -142,6 +145,7 @@ class PrepareVector
         AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(id);
     }
 
+    /// q and k of the next round; hats may still be leaving from their tiles.
     __aicore__ inline void NextKeys()
     {
         Turn(kInKeys);
@@ -160,6 +164,7 @@ class PrepareVector
         }
     }
 
+    /// Where the rows of a task lie.
     __aicore__ inline VectorTask Place(const ChunkTask &at) const
     {
         const ChunkKdaFwdPrepareTilingData &t = c_.args.t;
@@ -174,7 +179,8 @@ class PrepareVector
         if (t.tokenMajor) {
             task.keyStep = t.valueHeads / t.headsPerGroup;
             task.valueStep = t.valueHeads;
-            task.keyIn = (static_cast<uint64_t>(at.batch) * t.tokens + at.token) * task.keyStep + at.keyHead;
+            task.keyIn =
+                (static_cast<uint64_t>(at.batch) * t.tokens + at.token) * task.keyStep + at.keyHead;
             task.valueIn = walk.TokenRow(at.batch, at.head, at.token);
         }
         return task;
@@ -182,8 +188,8 @@ class PrepareVector
 
     /// `rows` rows of `width` elements, `step` rows apart in GM, dense in UB. MTE2.
     template <typename T>
-    __aicore__ inline void FetchRows(const AscendC::LocalTensor<T> &to, GM_ADDR base, uint64_t first,
-                                     uint32_t step, uint32_t rows)
+    __aicore__ inline void FetchRows(const AscendC::LocalTensor<T> &to, GM_ADDR base,
+                                     uint64_t first, uint32_t step, uint32_t rows)
     {
         constexpr uint32_t bytes = kDim * sizeof(T);
         AscendC::DataCopyExtParams copy{1, rows * bytes, 0, 0, 0};

@@ -99,7 +99,8 @@ class ScoresCube
             }
             c.TakeL0();
             LoadRows(c, rows, band);
-            LoadFractals(c.B<bfloat16_t>(0), ColumnTile(c, lane, band), 0, blocks * kDim / kFractal, 1);
+            LoadFractals(c.B<bfloat16_t>(0), ColumnTile(c, lane, band), 0, blocks * kDim / kFractal,
+                         1);
             c.L0Loaded();
             const Wide tile = c.TakeTile();
             Product(tile, c.A<bfloat16_t>(0), c.B<bfloat16_t>(0), kScoreRows, blocks * kBand, kDim);
@@ -133,10 +134,10 @@ class ScoresCube
         const uint32_t level = index % kPrepareLevels;
         const int32_t id = kL1Level + index % 2;
         AscendC::WaitFlag<AscendC::HardEvent::MTE1_MTE2>(id);
-        LoadMatrices(LevelTile(c, index),
-                     c.Slot<bfloat16_t>(lane, round,
-                                        PrepareSlot::levels + level * PrepareSlot::levelTile),
-                     2, kChunk, kDim, kDim, kChunkElems, kChunkElems);
+        LoadMatrices(
+            LevelTile(c, index),
+            c.Slot<bfloat16_t>(lane, round, PrepareSlot::levels + level * PrepareSlot::levelTile),
+            2, kChunk, kDim, kDim, kChunkElems, kChunkElems);
         AscendC::SetFlag<AscendC::HardEvent::MTE2_MTE1>(id);
     }
 
@@ -146,8 +147,8 @@ class ScoresCube
         const uint32_t level = index % kPrepareLevels;
         const int32_t id = kL1Level + index % 2;
         const Narrow16 tiles = LevelTile(c, index);
-        const auto out = c.Slot<float>(lane, round,
-                                       PrepareSlot::levelDiagonals + level * PrepareSlot::diagonalTile);
+        const auto out = c.Slot<float>(
+            lane, round, PrepareSlot::levelDiagonals + level * PrepareSlot::diagonalTile);
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_MTE1>(id);
         for (uint32_t band = 0; band < kBands; ++band) {
             c.TakeL0();
@@ -158,7 +159,8 @@ class ScoresCube
             Product(tile, c.A<bfloat16_t>(0), c.B<bfloat16_t>(0), kScoreRows, kBand, kDim);
             c.LeaveL0();
             c.TileReady();
-            fla::StoreRows(out[band * kScoreRows * kBand], tile, kScoreRows, kScoreRows, kBand, kBand);
+            fla::StoreRows(out[band * kScoreRows * kBand], tile, kScoreRows, kScoreRows, kBand,
+                           kBand);
             c.LeaveTile();
         }
         AscendC::SetFlag<AscendC::HardEvent::MTE1_MTE2>(id);
@@ -166,9 +168,9 @@ class ScoresCube
 
     __aicore__ static inline Narrow16 ColumnTile(CubeCore &c, uint32_t lane, uint32_t band)
     {
-        return c.L1<bfloat16_t>(
-            lane, PrepareL1::columns + ColumnRow(band, 0) * kDim * sizeof(bfloat16_t),
-            (band + 1) * kBandElems);
+        return c.L1<bfloat16_t>(lane,
+                                PrepareL1::columns + ColumnRow(band, 0) * kDim * sizeof(bfloat16_t),
+                                (band + 1) * kBandElems);
     }
 
     __aicore__ static inline Narrow16 LevelTile(CubeCore &c, uint32_t index)

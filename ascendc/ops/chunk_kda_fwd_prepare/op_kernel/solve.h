@@ -11,11 +11,12 @@
  *   X_b = (I + L_b)^-1 for the four 16 x 16 blocks b side by side, by substitution:
  *       X = I;  for j = 0 .. 14:  X[i] += (-L)[i][j] X[j]  for all rows i > j
  *
- * Lanes   a row of X is [2 column halves][4 blocks][8 columns], so that one 32-byte block is 8 columns
- *         of one block and the cube finds its fractals; factors -L[i][j] of the four blocks are spread
- *         over neighbouring 32-byte blocks by Brcb, index (i, j, block).
- * UB      D and q k^T in work tile B (levels 0..3 of D in the prefix tile), k k^T in the chain tile, X
- *         in work tile A, factors 32K in the prefix tile
+ * Lanes   a row of X is [2 column halves][4 blocks][8 columns], so that one 32-byte block is 8
+ *         columns of one block and the cube finds its fractals; factors -L[i][j] of the four blocks
+ *         are spread over neighbouring 32-byte blocks by Brcb, index (i, j, block).
+ * Shapes  D fp32 [4, 32, 16] per level; X fp32 [16, 64]; Aqk bf16 [64, 64]
+ * UB      D and q k^T in work tile B (levels 0..3 of D in the prefix tile), k k^T in the chain
+ *         tile, X in work tile A, factors 32K in the prefix tile
  * Flags   in: kInScores; out: kOutAqk, kOutWork (-L, then X)
  */
 #ifndef CHUNK_KDA_FWD_PREPARE_SOLVE_H
@@ -109,7 +110,7 @@ class SolveStage
             const uint32_t upper = row / (2 * size) * (2 * size);
             forQ = forK = (row & size) == 0 ? 0 : ((1U << size) - 1) << upper;
         }
-        const uint64_t pattern = 0x0000000100000001ULL << row;  // this row of the q rows of two bands
+        const uint64_t pattern = 0x0000000100000001ULL << row;  // q rows of two bands
         uint64_t queries[2] = {pattern, pattern};
         uint64_t keys[2] = {pattern << kBand, pattern << kBand};
         const auto mask = Mask(c, level);
@@ -203,8 +204,8 @@ class SolveStage
             const uint8_t rowStep = kBand * kBands;
             // X[j] is zero in the second column half as long as j is in the first.
             for (uint32_t lane = 0; lane <= j / 8 * half; lane += half) {
-                AscendC::MulAddDst(x[i * kChunk + lane], factor, x[j * kChunk + lane], half, kBand - i,
-                                   {1, 1, 1, kLaneBlocks, rowStep, 0});
+                AscendC::MulAddDst(x[i * kChunk + lane], factor, x[j * kChunk + lane], half,
+                                   kBand - i, {1, 1, 1, kLaneBlocks, rowStep, 0});
             }
             AscendC::PipeBarrier<PIPE_V>();
         }

@@ -38,7 +38,7 @@ struct PrepareUb {
     static constexpr uint32_t suffix = prefix + tile;  // g as it comes, then S, E(S), k E(S)
     static constexpr uint32_t q = suffix + tile;       // bf16 [64, 128]
     static constexpr uint32_t k = q + tile / 2;
-    static constexpr uint32_t v = k + tile / 2;    // bf16 [32, 128]: half a chunk at a time
+    static constexpr uint32_t v = k + tile / 2;      // bf16 [32, 128]: half a chunk at a time
     static constexpr uint32_t workA = v + half / 2;  // fp32 [32, 128]
     static constexpr uint32_t workB = workA + half;
     static constexpr uint32_t out = workB + half;  // bf16 [32, 128], two in turn
@@ -68,9 +68,9 @@ enum OutEvent : int32_t { kOutStage, kOutWork = 2, kOutAqk = 4, kOutSmall = 5 };
 /// A task with the places of its rows: inputs by layout, outputs head-major.
 struct VectorTask {
     ChunkTask at;
-    uint64_t keyIn, valueIn;    // first row of the inputs
+    uint64_t keyIn, valueIn;      // first row of the inputs
     uint32_t keyStep, valueStep;  // rows from one token to the next
-    uint64_t keyOut, valueOut;  // first row of the outputs
+    uint64_t keyOut, valueOut;    // first row of the outputs
 };
 
 /// The UB of one vector core and its staging.
@@ -81,10 +81,10 @@ struct VectorCore {
     Float qRstd, kRstd, betaEff, ones, bound, rate;
     Half q, k, v, aqk;
     AscendC::GlobalTensor<uint8_t> workspace;
-    VectorTask task;     // of this round
+    VectorTask task;  // of this round
     uint32_t round = 0;
-    uint64_t slot = 0;   // byte offset of this round's slot
-    uint32_t stage = 0;  // next staging tile
+    uint64_t slot = 0;       // byte offset of this round's slot
+    uint32_t stage = 0;      // next staging tile
     bool hatsLeave = false;  // q_hat, k_hat are copied out of the input tiles
 
     __aicore__ inline void Open(AscendC::TPipe &pipe, const PrepareArgs &from)
