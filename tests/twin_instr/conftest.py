@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -22,7 +23,7 @@ ISAS = ["baseline", "avx2", "avx512"]
 @pytest.fixture(scope="session")
 def library(pytestconfig: pytest.Config) -> Prims:
     """The shared library, rebuilt only where a source changed."""
-    build = pathlib.Path(pytestconfig.cache.mkdir("twin_instr"))
+    build = pathlib.Path(os.environ.get("FLA_NPU_TEST_BUILD") or pytestconfig.cache.mkdir("twin_instr"))
     with filelock.FileLock(str(build) + ".lock"):  # xdist workers share the build
         subprocess.run(["cmake", "-S", str(HERE), "-B", str(build)], check=True, stdout=subprocess.DEVNULL)
         subprocess.run(["cmake", "--build", str(build), "-j2"], check=True, stdout=subprocess.DEVNULL)

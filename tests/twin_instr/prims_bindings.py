@@ -11,18 +11,51 @@ import numpy as np
 # Positions in the enumerations of prims.h.
 TYPES = {"float": 0, "half": 1, "int32": 2, "int16": 3}
 DTYPES: dict[str, Any] = {"float": np.float32, "half": np.float16, "int32": np.int32, "int16": np.int16}
-BINARY = ["Add", "Sub", "Mul", "Div", "Max", "Min", "AddRelu", "SubRelu", "And", "Or", "MulAddDst", "FusedMulAdd",
-          "FusedMulAddRelu"]
+BINARY = [
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "Max",
+    "Min",
+    "AddRelu",
+    "SubRelu",
+    "And",
+    "Or",
+    "MulAddDst",
+    "FusedMulAdd",
+    "FusedMulAddRelu",
+]
 UNARY = ["Abs", "Exp", "Ln", "Sqrt", "Rsqrt", "Reciprocal", "Relu", "Not"]
 SCALAR = ["Adds", "Muls", "Maxs", "Mins", "LeakyRelu", "Axpy", "ShiftLeft", "ShiftRight", "ShiftRightRound"]
 COMPARE = ["LT", "GT", "EQ", "LE", "GE", "NE"]
 FOLD = ["Sum", "Max", "Min"]
-CASTS = ["half_float", "bf16_float", "float_half", "float_bf16", "float_float", "float_int16", "float_int32",
-         "float_int64", "bf16_int32", "int16_float", "int16_half", "int32_float", "int32_int16", "int32_int64",
-         "int64_float", "int64_int32", "half_int32", "half_int16", "half_int8", "half_uint8", "int8_half",
-         "uint8_half"]
+CASTS = [
+    "half_float",
+    "bf16_float",
+    "float_half",
+    "float_bf16",
+    "float_float",
+    "float_int16",
+    "float_int32",
+    "float_int64",
+    "bf16_int32",
+    "int16_float",
+    "int16_half",
+    "int32_float",
+    "int32_int16",
+    "int32_int64",
+    "int64_float",
+    "int64_int32",
+    "half_int32",
+    "half_int16",
+    "half_int8",
+    "half_uint8",
+    "int8_half",
+    "uint8_half",
+]
 ROUND = ["NONE", "RINT", "FLOOR", "CEIL", "ROUND", "TRUNC", "ODD"]
-BF16, F16, F32 = 0, 1, 2      # L0Type
+BF16, F16, F32 = 0, 1, 2  # L0Type
 SIDE_A, SIDE_B = 0, 1
 OUT_F32, OUT_F16, OUT_BF16 = 0, 1, 2
 
@@ -32,21 +65,42 @@ def _struct(name: str, *fields: tuple[str, Any]) -> type[C.Structure]:
 
 
 _u32, _u16, _size = C.c_uint32, C.c_uint16, C.c_size_t
-RepShape = _struct("RepShape", ("mask", C.c_uint64 * 2), ("repeat", _u32), ("dBlk", _u16), ("aBlk", _u16),
-                   ("bBlk", _u16), ("dRep", _u16), ("aRep", _u16), ("bRep", _u16))
-FoldShape = _struct("FoldShape", ("mask", C.c_uint64 * 2), ("repeat", _u32), ("dstStep", _u32), ("aBlk", _u16),
-                    ("aRep", _u16))
+RepShape = _struct(
+    "RepShape",
+    ("mask", C.c_uint64 * 2),
+    ("repeat", _u32),
+    ("dBlk", _u16),
+    ("aBlk", _u16),
+    ("bBlk", _u16),
+    ("dRep", _u16),
+    ("aRep", _u16),
+    ("bRep", _u16),
+)
+FoldShape = _struct(
+    "FoldShape", ("mask", C.c_uint64 * 2), ("repeat", _u32), ("dstStep", _u32), ("aBlk", _u16), ("aRep", _u16)
+)
 BlockCopy = _struct("BlockCopy", ("blocks", _u32), ("bytes", _u32), ("srcStep", _size), ("dstStep", _size))
 BlockPad = _struct("BlockPad", ("elemBytes", _u32), ("left", _u32), ("right", _u32), ("value", C.c_uint64))
-Nd2Nz = _struct("Nd2Nz", *((f, _u32) for f in ("ndNum", "n", "d", "srcMatrix", "srcRow", "dstC0", "dstN",
-                                               "dstMatrix")))
-Load2d = _struct("Load2d", *((f, _u32) for f in ("start", "repeat", "srcStride", "dstStep", "fracStep")),
-                 ("transpose", C.c_bool))
-Load3d = _struct("Load3d", *((f, _u32) for f in ("rows", "m", "k", "mSize", "kSize")), ("transpose", C.c_bool))
-MmadShape = _struct("MmadShape", *((f, _u32) for f in ("m", "n", "k", "depth")), ("accumulate", C.c_bool),
-                    ("k16", C.c_bool))
-Fixpipe = _struct("Fixpipe", *((f, _u32) for f in ("m", "n", "srcStrip", "dstStride", "ndNum", "srcNd", "dstNd")),
-                  ("relu", C.c_bool), ("split8", C.c_bool))
+Nd2Nz = _struct(
+    "Nd2Nz", *((f, _u32) for f in ("ndNum", "n", "d", "srcMatrix", "srcRow", "dstC0", "dstN", "dstMatrix"))
+)
+Load2d = _struct(
+    "Load2d",
+    *((f, _u32) for f in ("start", "repeat", "srcStride", "dstStep", "fracStep")),
+    ("transpose", C.c_bool),
+)
+Load3d = _struct(
+    "Load3d", *((f, _u32) for f in ("rows", "m", "k", "mSize", "kSize")), ("transpose", C.c_bool)
+)
+MmadShape = _struct(
+    "MmadShape", *((f, _u32) for f in ("m", "n", "k", "depth")), ("accumulate", C.c_bool), ("k16", C.c_bool)
+)
+Fixpipe = _struct(
+    "Fixpipe",
+    *((f, _u32) for f in ("m", "n", "srcStrip", "dstStride", "ndNum", "srcNd", "dstNd")),
+    ("relu", C.c_bool),
+    ("split8", C.c_bool),
+)
 
 
 class Prims:

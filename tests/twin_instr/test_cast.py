@@ -10,11 +10,19 @@ import numpy as np
 import pytest
 from prims_bindings import CASTS, ROUND, Prims, RepShape, from_bf16, lanes_mask, to_bf16
 
-INTS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-(2**15), 2**15 - 1), "int32": (-(2**31), 2**31 - 1),
-        "int64": (-(2**63), 2**63 - 1)}
+INTS = {
+    "int8": (-128, 127),
+    "uint8": (0, 255),
+    "int16": (-(2**15), 2**15 - 1),
+    "int32": (-(2**31), 2**31 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+}
 # mantissa bits, smallest exponent of a unit, largest finite value
-FLOATS = {"half": (10, -24, Fraction(65504)), "bf16": (7, -133, Fraction(np.float64(3.3895314e38))),
-          "float": (23, -149, Fraction(np.float64(np.finfo(np.float32).max)))}
+FLOATS = {
+    "half": (10, -24, Fraction(65504)),
+    "bf16": (7, -133, Fraction(np.float64(3.3895314e38))),
+    "float": (23, -149, Fraction(np.float64(np.finfo(np.float32).max))),
+}
 
 
 def storage(name: str) -> type:
@@ -60,14 +68,68 @@ def samples(name: str, rng: np.random.Generator) -> np.ndarray:
     """Values around every edge a conversion has."""
     if name in INTS:
         low, high = INTS[name]
-        edges = [low, high, 0, 1, -1, 2**24 - 1, 2**24 + 1, 2**24 + 3, 2**25 + 2, -(2**24) - 1, 2**31, -(2**31) - 1, 32767,
-                 32768, -32769, 2**63 - 2**38, 2**53 + 1, 2049, 2051, 4097]
+        edges = [
+            low,
+            high,
+            0,
+            1,
+            -1,
+            2**24 - 1,
+            2**24 + 1,
+            2**24 + 3,
+            2**25 + 2,
+            -(2**24) - 1,
+            2**31,
+            -(2**31) - 1,
+            32767,
+            32768,
+            -32769,
+            2**63 - 2**38,
+            2**53 + 1,
+            2049,
+            2051,
+            4097,
+        ]
         picks = [v for v in edges if low <= v <= high] + rng.integers(low, high, 60, endpoint=True).tolist()
         return np.array(picks, storage(name))
-    x = np.concatenate([rng.normal(size=60) * 10.0 ** rng.integers(-3, 6, 60), 2.0 ** rng.uniform(-40, 40, 40),
-                        [0.0, -0.0, 0.5, 1.5, 2.5, -0.5, -1.5, 0.49999997, 65504, 65519, 65520, 65535, 6e-8, 3e-8, 2.9e-8,
-                         1e-6, -5.97e-8, 127.5, -128.5, 255.5, 2147483520.0, 2147483648.0, -2147483648.0, 9.3e18,
-                         32767.5, -32768.5, 1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-11, 1 + 2**-9 + 2**-20]]).astype(np.float32)
+    x = np.concatenate(
+        [
+            rng.normal(size=60) * 10.0 ** rng.integers(-3, 6, 60),
+            2.0 ** rng.uniform(-40, 40, 40),
+            [
+                0.0,
+                -0.0,
+                0.5,
+                1.5,
+                2.5,
+                -0.5,
+                -1.5,
+                0.49999997,
+                65504,
+                65519,
+                65520,
+                65535,
+                6e-8,
+                3e-8,
+                2.9e-8,
+                1e-6,
+                -5.97e-8,
+                127.5,
+                -128.5,
+                255.5,
+                2147483520.0,
+                2147483648.0,
+                -2147483648.0,
+                9.3e18,
+                32767.5,
+                -32768.5,
+                1 + 2**-8,
+                1 + 3 * 2**-8,
+                1 + 2**-11,
+                1 + 2**-9 + 2**-20,
+            ],
+        ]
+    ).astype(np.float32)
     if name == "half":
         with np.errstate(over="ignore"):
             x = x.astype(np.float16)
@@ -94,7 +156,7 @@ def test_cast(prims: Prims, rng: np.random.Generator, pair: int) -> None:
             continue
         d = np.zeros(x.size, storage(target))
         prims.cast(pair, m, d, x, x.size)
-        for raw, got in zip(x, d):
+        for raw, got in zip(x, d, strict=True):
             exact = value(source, raw)
             if integral_float:
                 want: float = float(integral(exact, mode))
@@ -104,7 +166,9 @@ def test_cast(prims: Prims, rng: np.random.Generator, pair: int) -> None:
             else:
                 want = to_float(exact, target, mode)
             have = float(from_bf16(np.array([got], np.uint16))[0]) if target == "bf16" else got
-            assert have == want or (integral_float and want == have), f"{source} {raw!r} -> {target} {mode}: {have}, want {want}"
+            assert have == want or (integral_float and want == have), (
+                f"{source} {raw!r} -> {target} {mode}: {have}, want {want}"
+            )
 
 
 def test_nearest_bf16_of_every_kind(prims: Prims, rng: np.random.Generator) -> None:
@@ -115,8 +179,13 @@ def test_nearest_bf16_of_every_kind(prims: Prims, rng: np.random.Generator) -> N
 
 
 def test_nearest_half_of_every_kind(prims: Prims, rng: np.random.Generator) -> None:
-    x = np.concatenate([rng.integers(0, 2**32, 50_000, np.uint32).view(np.float32), rng.normal(size=50_000).astype(np.float32),
-                        (2.0 ** rng.uniform(-26, 17, 50_000)).astype(np.float32)])
+    x = np.concatenate(
+        [
+            rng.integers(0, 2**32, 50_000, np.uint32).view(np.float32),
+            rng.normal(size=50_000).astype(np.float32),
+            (2.0 ** rng.uniform(-26, 17, 50_000)).astype(np.float32),
+        ]
+    )
     d = np.empty(x.size, np.float16)
     prims.cast(CASTS.index("float_half"), ROUND.index("RINT"), d, x, x.size)
     with np.errstate(over="ignore"):

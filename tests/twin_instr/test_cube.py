@@ -72,11 +72,11 @@ def load_a(prims: Prims, x: np.ndarray, kind: int, how: str) -> np.ndarray:
     if how == "2d":
         l1 = to_l1(prims, x)
         for i in range(m1):
-            prims.load2d(a[i * k1 * SLOT:], l1, Load2d(i, k1, m1, 1, 0, False), SIDE_A, kind)
+            prims.load2d(a[i * k1 * SLOT :], l1, Load2d(i, k1, m1, 1, 0, False), SIDE_A, kind)
     elif how == "2d_transposed":
         l1, rows = to_l1(prims, np.ascontiguousarray(x.T)), up(k) // 16
         for i in range(m1):
-            prims.load2d(a[i * k1 * SLOT:], l1, Load2d(i * rows, k1, 1, 1, 0, True), SIDE_A, kind)
+            prims.load2d(a[i * k1 * SLOT :], l1, Load2d(i * rows, k1, 1, 1, 0, True), SIDE_A, kind)
     elif how == "3d":
         prims.load3d(a, to_l1(prims, x), Load3d(up(m), 0, 0, up(m), up(k, c0), False), SIDE_A, kind)
     else:
@@ -90,19 +90,30 @@ def load_b(prims: Prims, x: np.ndarray, kind: int, how: str) -> np.ndarray:
     k, n = x.shape
     c0 = depth(kind)
     b, k1, n1 = l0(), up(k, c0) // c0, up(n) // 16
-    if how == "2d":   # stored as B^T
-        prims.load2d(b, to_l1(prims, np.ascontiguousarray(x.T)), Load2d(0, n1 * k1, 1, 1, 0, False), SIDE_B, kind)
+    if how == "2d":  # stored as B^T
+        prims.load2d(
+            b, to_l1(prims, np.ascontiguousarray(x.T)), Load2d(0, n1 * k1, 1, 1, 0, False), SIDE_B, kind
+        )
     elif how == "2d_transposed":
         l1 = to_l1(prims, x)
         for i in range(k1):
-            prims.load2d(b[i * n1 * SLOT:], l1, Load2d(i, n1, up(k) // 16, 1, 0, True), SIDE_B, kind)
+            prims.load2d(b[i * n1 * SLOT :], l1, Load2d(i, n1, up(k) // 16, 1, 0, True), SIDE_B, kind)
     else:
         prims.load3d(b, to_l1(prims, x), Load3d(up(k), 0, 0, up(k), up(n, c0), False), SIDE_B, kind)
     return b
 
 
-def product(prims: Prims, a: np.ndarray, b: np.ndarray, m: int, n: int, k: int, kind: int, k16: bool = False,
-            c: np.ndarray | None = None) -> np.ndarray:
+def product(
+    prims: Prims,
+    a: np.ndarray,
+    b: np.ndarray,
+    m: int,
+    n: int,
+    k: int,
+    kind: int,
+    k16: bool = False,
+    c: np.ndarray | None = None,
+) -> np.ndarray:
     """Mmad; returns C unpacked, [m, n]."""
     c0 = np.full(up(m) * up(n), NAN, np.float32) if c is None else c
     prims.mmad(c0, a, b, MmadShape(m, n, k, depth(kind), c is not None, k16))
@@ -111,15 +122,32 @@ def product(prims: Prims, a: np.ndarray, b: np.ndarray, m: int, n: int, k: int, 
 
 WAYS_A = ["2d", "2d_transposed", "3d", "3d_transposed"]
 WAYS_B = ["2d", "2d_transposed", "3d"]
-SIZES = [(64, 128, 128), (64, 64, 64), (16, 16, 16), (32, 48, 128), (17, 33, 40), (63, 100, 31), (9, 130, 5), (2, 1, 1)]
+SIZES = [
+    (64, 128, 128),
+    (64, 64, 64),
+    (16, 16, 16),
+    (32, 48, 128),
+    (17, 33, 40),
+    (63, 100, 31),
+    (9, 130, 5),
+    (2, 1, 1),
+]
 
 
-@pytest.mark.parametrize("way_b", WAYS_B)
-@pytest.mark.parametrize("way_a", WAYS_A)
-@pytest.mark.parametrize("kind", [BF16, F16, F32], ids=["bf16", "half", "float"])
-def test_product_through_every_load(prims: Prims, rng: np.random.Generator, kind: int, way_a: str, way_b: str) -> None:
-    if kind == F32 and "2d_transposed" in (way_a, way_b):
-        pytest.skip("2D transposition is 16-bit only")
+# 2D transposition is 16-bit only.
+PATHS = [
+    pytest.param(kind, a, b, id=f"{('bf16', 'half', 'float')[kind]}-{a}-{b}")
+    for kind in (BF16, F16, F32)
+    for a in WAYS_A
+    for b in WAYS_B
+    if kind != F32 or "2d_transposed" not in (a, b)
+]
+
+
+@pytest.mark.parametrize("kind, way_a, way_b", PATHS)
+def test_product_through_every_load(
+    prims: Prims, rng: np.random.Generator, kind: int, way_a: str, way_b: str
+) -> None:
     for m, n, k in SIZES:
         a, b = store(rng.normal(size=(m, k)), kind), store(rng.normal(size=(k, n)), kind)
         # The transposed 3D load of fp32 delivers k in groups of 16.
@@ -150,11 +178,13 @@ def test_block_of_a_larger_matrix(prims: Prims, rng: np.random.Generator) -> Non
     l1, eye = to_l1(prims, x), to_bf16(np.eye(32))
     a, b = l0(), l0()
     prims.load3d(a, l1, Load3d(96, 48, 16, 32, 32, False), SIDE_A, BF16)
-    np.testing.assert_array_equal(product(prims, a, load_b(prims, eye, BF16, "3d"), 32, 32, 32, BF16),
-                                  from_bf16(x)[48:80, 16:48])
+    np.testing.assert_array_equal(
+        product(prims, a, load_b(prims, eye, BF16, "3d"), 32, 32, 32, BF16), from_bf16(x)[48:80, 16:48]
+    )
     prims.load3d(b, l1, Load3d(96, 48, 16, 32, 32, False), SIDE_B, BF16)
-    np.testing.assert_array_equal(product(prims, load_a(prims, eye, BF16, "3d"), b, 32, 32, 32, BF16),
-                                  from_bf16(x)[48:80, 16:48])
+    np.testing.assert_array_equal(
+        product(prims, load_a(prims, eye, BF16, "3d"), b, 32, 32, 32, BF16), from_bf16(x)[48:80, 16:48]
+    )
 
 
 @pytest.mark.parametrize("kind", [BF16, F32], ids=["bf16", "float"])
@@ -166,7 +196,7 @@ def test_one_row_reads_a_contiguously(prims: Prims, rng: np.random.Generator, ki
     per = depth(kind) * 16
     flat = load_back(row, kind)[0]
     for i in range(0, k, per):
-        a[i // per * SLOT:][:len(flat[i:i + per])] = flat[i:i + per]
+        a[i // per * SLOT :][: len(flat[i : i + per])] = flat[i : i + per]
     got = product(prims, a, load_b(prims, b, kind, "3d"), 1, n, k, kind)
     want = flat.astype(np.float64) @ load_back(b, kind).astype(np.float64)
     np.testing.assert_allclose(got[0], want, atol=1e-4)
@@ -189,19 +219,34 @@ def test_an_element_does_not_depend_on_its_tile(prims: Prims, rng: np.random.Gen
     """The same row and column give the same bits wherever they stand and however large the product is."""
     a, b = to_bf16(rng.normal(size=(64, 96))), to_bf16(rng.normal(size=(96, 80)))
     whole = product(prims, load_a(prims, a, BF16, "2d"), load_b(prims, b, BF16, "3d"), 64, 80, 96, BF16)
-    for m0, m1, n0, n1 in ((0, 16, 0, 16), (16, 64, 32, 80), (3, 30, 5, 70), (63, 64, 79, 80), (0, 64, 16, 32)):
+    for m0, m1, n0, n1 in (
+        (0, 16, 0, 16),
+        (16, 64, 32, 80),
+        (3, 30, 5, 70),
+        (63, 64, 79, 80),
+        (0, 64, 16, 32),
+    ):
         if m1 - m0 == 1:
-            continue   # one row is GEMV
-        part = product(prims, load_a(prims, np.ascontiguousarray(a[m0:m1]), BF16, "2d"),
-                       load_b(prims, np.ascontiguousarray(b[:, n0:n1]), BF16, "3d"), m1 - m0, n1 - n0, 96, BF16)
-        np.testing.assert_array_equal(part.view(np.uint32), np.ascontiguousarray(whole[m0:m1, n0:n1]).view(np.uint32))
+            continue  # one row is GEMV
+        part = product(
+            prims,
+            load_a(prims, np.ascontiguousarray(a[m0:m1]), BF16, "2d"),
+            load_b(prims, np.ascontiguousarray(b[:, n0:n1]), BF16, "3d"),
+            m1 - m0,
+            n1 - n0,
+            96,
+            BF16,
+        )
+        np.testing.assert_array_equal(
+            part.view(np.uint32), np.ascontiguousarray(whole[m0:m1, n0:n1]).view(np.uint32)
+        )
 
 
 def test_fill(prims: Prims) -> None:
     a = l0()
     prims.fill_l0(a, 0.5, 2, 3, 1)
-    assert (a[:3 * SLOT] == 0.5).all() and np.isnan(a[3 * SLOT:4 * SLOT]).all()
-    assert (a[4 * SLOT:7 * SLOT] == 0.5).all() and np.isnan(a[7 * SLOT:]).all()
+    assert (a[: 3 * SLOT] == 0.5).all() and np.isnan(a[3 * SLOT : 4 * SLOT]).all()
+    assert (a[4 * SLOT : 7 * SLOT] == 0.5).all() and np.isnan(a[7 * SLOT :]).all()
 
 
 def l0c(x: np.ndarray) -> np.ndarray:
@@ -240,7 +285,7 @@ def test_fixpipe_nz_is_ready_as_an_operand(prims: Prims, rng: np.random.Generato
     np.testing.assert_array_equal(l1, to_l1(prims, to_bf16(x)))
     split = np.zeros(48 * 64, np.float32)
     prims.fixpipe(0, OUT_F32, split, l0c(x), Fixpipe(48, 64, 48 * 16, 48 * 8, 1, 0, 0, False, True))
-    np.testing.assert_array_equal(split, to_l1(prims, x))   # 8-wide strips: the fp32 Nz of L1
+    np.testing.assert_array_equal(split, to_l1(prims, x))  # 8-wide strips: the fp32 Nz of L1
 
 
 def test_instruction_sets_agree(library: Prims, available: list[str], rng: np.random.Generator) -> None:
@@ -256,7 +301,7 @@ def test_instruction_sets_agree(library: Prims, available: list[str], rng: np.ra
         library.fixpipe(1, OUT_BF16, d, l0c(products[0]), Fixpipe(64, 96, 1024, 96, 1, 0, 0, False, False))
         stores.append(d)
     for other in range(1, len(available)):
-        for x, y in zip(loads[0], loads[other]):
+        for x, y in zip(loads[0], loads[other], strict=True):
             np.testing.assert_array_equal(x.view(np.uint32), y.view(np.uint32))
         np.testing.assert_allclose(products[0], products[other], atol=2e-4)
         np.testing.assert_array_equal(stores[0], stores[other])

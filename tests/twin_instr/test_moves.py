@@ -7,7 +7,18 @@ import ctypes as C
 
 import numpy as np
 import pytest
-from prims_bindings import TYPES, BlockCopy, BlockPad, Nd2Nz, Prims, RepShape, bits, from_bf16, lanes_mask, to_bf16
+from prims_bindings import (
+    TYPES,
+    BlockCopy,
+    BlockPad,
+    Nd2Nz,
+    Prims,
+    RepShape,
+    bits,
+    from_bf16,
+    lanes_mask,
+    to_bf16,
+)
 
 
 def test_duplicate(prims: Prims) -> None:
@@ -20,7 +31,7 @@ def test_duplicate(prims: Prims) -> None:
         step = 4 * 32 // d.itemsize
         want = np.zeros(300, dtype)
         for r in range(3):
-            want[r * step:r * step + 10] = 5
+            want[r * step : r * step + 10] = 5
         np.testing.assert_array_equal(d, want)
 
 
@@ -30,7 +41,7 @@ def test_copy_with_wide_strides(prims: Prims, rng: np.random.Generator) -> None:
     prims.copy_rep(d, a, RepShape(lanes_mask(64), 2, 1, 2, 0, 8, 300, 0), 4)
     for r in range(2):
         for blk in range(8):
-            np.testing.assert_array_equal(d[r * 64 + blk * 8:][:8], a[r * 2400 + blk * 16:][:8])
+            np.testing.assert_array_equal(d[r * 64 + blk * 8 :][:8], a[r * 2400 + blk * 16 :][:8])
 
 
 def test_brcb_makes_blocks_of_one_value(prims: Prims, rng: np.random.Generator) -> None:
@@ -40,7 +51,7 @@ def test_brcb_makes_blocks_of_one_value(prims: Prims, rng: np.random.Generator) 
         d = np.zeros(24 * per * 2, dtype)
         prims.brcb(d, a, 3, 2, 16, a.itemsize)
         for i, v in enumerate(a):
-            assert (d[i * 2 * per:][:per] == v).all() and (d[(i * 2 + 1) * per:][:per] == 0).all()
+            assert (d[i * 2 * per :][:per] == v).all() and (d[(i * 2 + 1) * per :][:per] == 0).all()
 
 
 def test_gather(prims: Prims, rng: np.random.Generator) -> None:
@@ -85,7 +96,7 @@ def test_transposes(prims: Prims, rng: np.random.Generator) -> None:
         elif dtype == np.uint16:
             np.testing.assert_array_equal(dst, src.T)
         else:
-            np.testing.assert_array_equal(dst.reshape(8, 16), src.T)   # column i fills blocks 2i and 2i + 1
+            np.testing.assert_array_equal(dst.reshape(8, 16), src.T)  # column i fills blocks 2i and 2i + 1
 
 
 def test_strided_blocks(prims: Prims, rng: np.random.Generator) -> None:
@@ -93,8 +104,8 @@ def test_strided_blocks(prims: Prims, rng: np.random.Generator) -> None:
     d = np.zeros(4096, np.uint8)
     prims.copy_blocks(d, a, BlockCopy(5, 96, 128, 160))
     for i in range(5):
-        np.testing.assert_array_equal(d[i * 160:][:96], a[i * 128:][:96])
-        assert (d[i * 160 + 96:][:64] == 0).all()
+        np.testing.assert_array_equal(d[i * 160 :][:96], a[i * 128 :][:96])
+        assert (d[i * 160 + 96 :][:64] == 0).all()
 
 
 def test_pad(prims: Prims, rng: np.random.Generator) -> None:
@@ -102,8 +113,8 @@ def test_pad(prims: Prims, rng: np.random.Generator) -> None:
     d = np.full(300, 9, np.float32)
     prims.copy_pad(d, a, BlockCopy(3, 20, 40, 64), BlockPad(4, 2, 1, bits(-1.5, np.float32)))
     for i in range(3):
-        np.testing.assert_array_equal(d[i * 16:][:8], [-1.5, -1.5, *a[i * 10:][:5], -1.5])
-        assert (d[i * 16 + 8:][:8] == 9).all()
+        np.testing.assert_array_equal(d[i * 16 :][:8], [-1.5, -1.5, *a[i * 10 :][:5], -1.5])
+        assert (d[i * 16 + 8 :][:8] == 9).all()
 
 
 def test_atomic_add(prims: Prims, rng: np.random.Generator) -> None:

@@ -7,7 +7,8 @@
 
 #include "load_data.h"
 
-namespace AscendC {
+namespace AscendC
+{
 
 struct MmadParams {
     MmadParams() = default;
@@ -23,10 +24,15 @@ struct MmadParams {
 
 }  // namespace AscendC
 
-namespace twin {
-inline namespace TWIN_NS {
+namespace twin
+{
+inline namespace TWIN_NS
+{
 
-constexpr uint32_t Blocks16(uint32_t n) { return (n + 15) / 16; }
+constexpr uint32_t Blocks16(uint32_t n)
+{
+    return (n + 15) / 16;
+}
 
 /// A: Zz fractals [16 m][C0 k], only m rows and k columns of them are read.
 template <typename T, typename I>
@@ -38,7 +44,8 @@ TWIN_RULE void DeclareA(I &i, const LocalTensor<T> &a, const AscendC::MmadParams
         return;
     }
     const uint32_t align = p.kDirectionAlign ? 16 : c0;
-    const uint32_t fractals = (p.k + align - 1) / align * (align / c0), full = p.k / c0, rest = p.k % c0;
+    const uint32_t fractals = (p.k + align - 1) / align * (align / c0), full = p.k / c0,
+                   rest = p.k % c0;
     for (uint32_t mb = 0; mb < Blocks16(p.m); ++mb) {
         const uint32_t rows = p.m - mb * 16 < 16 ? p.m - mb * 16 : 16;
         const uint64_t start = uint64_t(mb) * fractals * kFractal;
@@ -57,7 +64,7 @@ TWIN_RULE void DeclareB(I &i, const LocalTensor<T> &b, const AscendC::MmadParams
 {
     constexpr uint32_t c0 = kBlockLanes<T>, size = sizeof(T);
     const uint32_t full = p.k / c0, rest = p.k % c0;
-    const uint64_t row = Blocks16(p.n) * kFractal;   // bytes of one k fractal row
+    const uint64_t row = Blocks16(p.n) * kFractal;  // bytes of one k fractal row
     // The n columns of one k fractal are contiguous: 32 bytes each, block after block.
     if (full) {
         i.Reads(b, Extent{0, p.n * 32, full, row});
@@ -69,7 +76,8 @@ TWIN_RULE void DeclareB(I &i, const LocalTensor<T> &b, const AscendC::MmadParams
 
 /// C: Nz strips [M16][16]; valid lanes are defined, the rest of each block is not.
 template <typename T, typename I>
-TWIN_RULE void DeclareC(I &i, const LocalTensor<T> &c, const AscendC::MmadParams &p, bool accumulate)
+TWIN_RULE void DeclareC(I &i, const LocalTensor<T> &c, const AscendC::MmadParams &p,
+                        bool accumulate)
 {
     const uint32_t m16 = Blocks16(p.m) * 16, full = p.n / 16, rest = p.n % 16;
     const uint64_t strip = m16 * 64ull;
@@ -94,21 +102,21 @@ TWIN_RULE void DeclareC(I &i, const LocalTensor<T> &c, const AscendC::MmadParams
 }
 
 template <typename A, typename B, typename I>
-TWIN_RULE void DeclareMmad(I &i, const LocalTensor<float> &c, const LocalTensor<A> &a, const LocalTensor<B> &b,
-                        const AscendC::MmadParams &p, bool accumulate)
+TWIN_RULE void DeclareMmad(I &i, const LocalTensor<float> &c, const LocalTensor<A> &a,
+                           const LocalTensor<B> &b, const AscendC::MmadParams &p, bool accumulate)
 {
     i.In(c, Space::L0C, "dst").In(a, Space::L0A, "left operand").In(b, Space::L0B, "right operand");
-    i.Require(p.m <= 4095 && p.n <= 4095 && p.k <= 4095, "mmad-range", "cut the product: m, n, k go up to 4095",
-              "m %u, n %u, k %u", p.m, p.n, p.k);
-    i.Require(p.unitFlag == 0, "mmad-unit-flag", "use M_FIX and FIX_M events", "unitFlag %u is not modelled",
-              p.unitFlag);
+    i.Require(p.m <= 4095 && p.n <= 4095 && p.k <= 4095, "mmad-range",
+              "cut the product: m, n, k go up to 4095", "m %u, n %u, k %u", p.m, p.n, p.k);
+    i.Require(p.unitFlag == 0, "mmad-unit-flag", "use M_FIX and FIX_M events",
+              "unitFlag %u is not modelled", p.unitFlag);
     if (p.m == 0 || p.n == 0 || p.k == 0) {
         return;
     }
     DeclareA(i, a, p);
     DeclareB(i, b, p);
-    // Two products on one block need PipeBarrier<PIPE_M> only while they are short. Said before the block is
-    // declared: the check uses it.
+    // Two products on one block need PipeBarrier<PIPE_M> only while they are short. Said before the
+    // block is declared: the check uses it.
     if (Blocks16(p.m) * Blocks16(p.n) >= 10) {
         i.OrderedInPipe();
     }
@@ -116,11 +124,14 @@ TWIN_RULE void DeclareMmad(I &i, const LocalTensor<float> &c, const LocalTensor<
     i.Macs(p.m, p.n, p.k, sizeof(A) == 4 ? 4 : 16);
 }
 
-template <typename A, typename B> constexpr bool MmadLegal()
+template <typename A, typename B>
+constexpr bool MmadLegal()
 {
     return std::is_same_v<A, B> && kOneOf<A, bfloat16_t, half, float>;
 }
-template <typename A> inline MmadShape ShapeOf(const AscendC::MmadParams &p, bool accumulate)
+/// What the primitive needs of the parameters.
+template <typename A>
+inline MmadShape ShapeOf(const AscendC::MmadParams &p, bool accumulate)
 {
     return {p.m, p.n, p.k, kBlockLanes<A>, accumulate, p.kDirectionAlign};
 }
@@ -128,17 +139,20 @@ template <typename A> inline MmadShape ShapeOf(const AscendC::MmadParams &p, boo
 }  // namespace TWIN_NS
 }  // namespace twin
 
-namespace AscendC {
-inline namespace TWIN_NS {
+namespace AscendC
+{
+inline namespace TWIN_NS
+{
 
 template <typename DstT, typename A, typename B>
-inline void Mmad(const LocalTensor<DstT> &dst, const LocalTensor<A> &left, const LocalTensor<B> &right,
-                 const MmadParams &params, TWIN_HERE)
+inline void Mmad(const LocalTensor<DstT> &dst, const LocalTensor<A> &left,
+                 const LocalTensor<B> &right, const MmadParams &params, TWIN_HERE)
 {
     static_assert(std::is_same_v<DstT, float> && twin::MmadLegal<A, B>(),
                   "Mmad multiplies two bf16, half or float operands into float");
     const twin::MmadShape shape = twin::ShapeOf<A>(params, !params.cmatrixInitVal);
-    twin::Issue<twin::Pipe::M>("Mmad", where,
+    twin::Issue<twin::Pipe::M>(
+        "Mmad", where,
         [&](auto &i) {
             i.Require(!params.cmatrixSource, "mmad-bias", "pass the bias tensor to Mmad",
                       "cmatrixSource is set without a bias operand");
@@ -153,13 +167,16 @@ inline void Mmad(const LocalTensor<DstT> &dst, const LocalTensor<A> &left, const
 
 /// C starts from the bias table: n floats, the same for every row.
 template <typename DstT, typename A, typename B, typename BiasT>
-inline void Mmad(const LocalTensor<DstT> &dst, const LocalTensor<A> &left, const LocalTensor<B> &right,
-                 const LocalTensor<BiasT> &bias, const MmadParams &params, TWIN_HERE)
+inline void Mmad(const LocalTensor<DstT> &dst, const LocalTensor<A> &left,
+                 const LocalTensor<B> &right, const LocalTensor<BiasT> &bias,
+                 const MmadParams &params, TWIN_HERE)
 {
-    static_assert(std::is_same_v<DstT, float> && std::is_same_v<BiasT, float> && twin::MmadLegal<A, B>(),
-                  "Mmad multiplies two bf16, half or float operands into float, the bias is float");
+    static_assert(
+        std::is_same_v<DstT, float> && std::is_same_v<BiasT, float> && twin::MmadLegal<A, B>(),
+        "Mmad multiplies two bf16, half or float operands into float, the bias is float");
     const twin::MmadShape shape = twin::ShapeOf<A>(params, true);
-    twin::Issue<twin::Pipe::M>("Mmad", where,
+    twin::Issue<twin::Pipe::M>(
+        "Mmad", where,
         [&](auto &i) {
             i.In(bias, twin::Space::BT, "bias").Reads(bias, params.n);
             twin::DeclareMmad(i, dst, left, right, params, false);

@@ -7,22 +7,35 @@
 
 #include "vec_unary.h"
 
-namespace AscendC {
+namespace AscendC
+{
 
 /// Order matters: it is twin::Round's.
-enum class RoundMode : uint8_t { CAST_NONE = 0, CAST_RINT, CAST_FLOOR, CAST_CEIL, CAST_ROUND, CAST_TRUNC, CAST_ODD };
+enum class RoundMode : uint8_t {
+    CAST_NONE = 0,
+    CAST_RINT,
+    CAST_FLOOR,
+    CAST_CEIL,
+    CAST_ROUND,
+    CAST_TRUNC,
+    CAST_ODD
+};
 
 }  // namespace AscendC
 
-namespace twin {
-inline namespace TWIN_NS {
+namespace twin
+{
+inline namespace TWIN_NS
+{
 
-template <typename D, typename S> struct CastPairOf {
-    static constexpr CastPair value = CastPair::kCount;   // no such conversion
+template <typename D, typename S>
+struct CastPairOf {
+    static constexpr CastPair value = CastPair::kCount;  // no such conversion
 };
-#define TWIN_CAST_PAIR(D, S, pair)                              \
-    template <> struct CastPairOf<D, S> {                       \
-        static constexpr CastPair value = CastPair::pair;       \
+#define TWIN_CAST_PAIR(D, S, pair)                        \
+    template <>                                           \
+    struct CastPairOf<D, S> {                             \
+        static constexpr CastPair value = CastPair::pair; \
     };
 TWIN_CAST_PAIR(float, half, kF16F32)
 TWIN_CAST_PAIR(float, bfloat16_t, kBf16F32)
@@ -49,64 +62,79 @@ TWIN_CAST_PAIR(half, uint8_t, kU8F16)
 #undef TWIN_CAST_PAIR
 
 /// Lanes per cycle (rules 1.3).
-template <typename D, typename S> constexpr uint32_t CastRate()
+template <typename D, typename S>
+constexpr uint32_t CastRate()
 {
     constexpr uint32_t wide = sizeof(D) > sizeof(S) ? sizeof(D) : sizeof(S);
     return wide == 8 ? 32 : wide == 4 ? 64 : 128;
 }
 
-template <CastPair pair> struct RoundModeRule {
+/// The mode is a run-time argument in the API, so its legality is a rule and not a static_assert.
+template <CastPair pair>
+struct RoundModeRule {
     AscendC::RoundMode mode;
-    template <typename I> void operator()(I &i) const
+    template <typename I>
+    void operator()(I &i) const
     {
-        i.Require(CastModes(pair) >> static_cast<uint32_t>(mode) & 1, "cast-round-mode",
-                  "take a mode the pair has: float -> bf16 wants CAST_RINT, widening wants CAST_NONE",
-                  "round mode %u is not legal for this pair of types", static_cast<uint32_t>(mode));
+        i.Require(
+            CastModes(pair) >> static_cast<uint32_t>(mode) & 1, "cast-round-mode",
+            "take a mode the pair has: float -> bf16 wants CAST_RINT, widening wants CAST_NONE",
+            "round mode %u is not legal for this pair of types", static_cast<uint32_t>(mode));
     }
 };
 
 template <typename D, typename S>
-inline void CastCount(const LocalTensor<D> &d, const LocalTensor<S> &a, AscendC::RoundMode mode, uint32_t n, Where where)
+inline void CastCount(const LocalTensor<D> &d, const LocalTensor<S> &a, AscendC::RoundMode mode,
+                      uint32_t n, Where where)
 {
     constexpr CastPair pair = CastPairOf<D, S>::value;
-    static_assert(pair != CastPair::kCount, "no such conversion on the chip: go through float (or half for int8)");
-    MapCount("Cast", d, a, n, CastRate<D, S>(), false, where,
-             [=] { P().cast[At(pair)][At(mode)](d.Host(), a.Host(), n); },
-             RoundModeRule<pair>{mode});
+    static_assert(pair != CastPair::kCount,
+                  "no such conversion on the chip: go through float (or half for int8)");
+    MapCount(
+        "Cast", d, a, n, CastRate<D, S>(), false, where,
+        [=] { P().cast[At(pair)][At(mode)](d.Host(), a.Host(), n); }, RoundModeRule<pair>{mode});
 }
+/// Mask and repeat count lanes of the wider type: with fp32 and bf16 a repeat is 64 lanes, repeat
+/// strides are 8 on the one side and 4 on the other.
 template <bool isSetMask, typename D, typename S, typename M>
-inline void CastRep(const LocalTensor<D> &d, const LocalTensor<S> &a, AscendC::RoundMode mode, M mask, uint32_t repeat,
-                    const AscendC::UnaryRepeatParams &p, Where where)
+inline void CastRep(const LocalTensor<D> &d, const LocalTensor<S> &a, AscendC::RoundMode mode,
+                    M mask, uint32_t repeat, const AscendC::UnaryRepeatParams &p, Where where)
 {
     constexpr CastPair pair = CastPairOf<D, S>::value;
-    static_assert(pair != CastPair::kCount, "no such conversion on the chip: go through float (or half for int8)");
+    static_assert(pair != CastPair::kCount,
+                  "no such conversion on the chip: go through float (or half for int8)");
     constexpr uint32_t lanes = kRepLanes<D> < kRepLanes<S> ? kRepLanes<D> : kRepLanes<S>;
-    MapRep("Cast", d, a, ResolveMask<isSetMask>(mask, repeat, lanes), p, CastRate<D, S>(), false, where,
-           [mode](D *x, const S *y, const RepShape &s) { P().castRep[At(pair)][At(mode)](x, y, s); },
-           RoundModeRule<pair>{mode});
+    MapRep(
+        "Cast", d, a, ResolveMask<isSetMask>(mask, repeat, lanes), p, CastRate<D, S>(), false,
+        where,
+        [mode](D *x, const S *y, const RepShape &s) { P().castRep[At(pair)][At(mode)](x, y, s); },
+        RoundModeRule<pair>{mode});
 }
 
 }  // namespace TWIN_NS
 }  // namespace twin
 
-namespace AscendC {
-inline namespace TWIN_NS {
+namespace AscendC
+{
+inline namespace TWIN_NS
+{
 
 template <typename T1, typename T2>
-inline void Cast(const LocalTensor<T1> &dst, const LocalTensor<T2> &src, const RoundMode &roundMode, uint32_t count,
-                 TWIN_HERE)
+inline void Cast(const LocalTensor<T1> &dst, const LocalTensor<T2> &src, const RoundMode &roundMode,
+                 uint32_t count, TWIN_HERE)
 {
     twin::CastCount(dst, src, roundMode, count, where);
 }
 template <typename T1, typename T2, bool isSetMask = true>
-inline void Cast(const LocalTensor<T1> &dst, const LocalTensor<T2> &src, const RoundMode &roundMode, uint64_t mask,
-                 uint32_t repeatTimes, const UnaryRepeatParams &params, TWIN_HERE)
+inline void Cast(const LocalTensor<T1> &dst, const LocalTensor<T2> &src, const RoundMode &roundMode,
+                 uint64_t mask, uint32_t repeatTimes, const UnaryRepeatParams &params, TWIN_HERE)
 {
     twin::CastRep<isSetMask>(dst, src, roundMode, mask, repeatTimes, params, where);
 }
 template <typename T1, typename T2, bool isSetMask = true>
 inline void Cast(const LocalTensor<T1> &dst, const LocalTensor<T2> &src, const RoundMode &roundMode,
-                 const uint64_t mask[], uint32_t repeatTimes, const UnaryRepeatParams &params, TWIN_HERE)
+                 const uint64_t mask[], uint32_t repeatTimes, const UnaryRepeatParams &params,
+                 TWIN_HERE)
 {
     twin::CastRep<isSetMask>(dst, src, roundMode, mask, repeatTimes, params, where);
 }

@@ -9,10 +9,13 @@
 
 #include "vec_unary.h"
 
-namespace twin {
-inline namespace TWIN_NS {
+namespace twin
+{
+inline namespace TWIN_NS
+{
 
-template <Scalar op, typename D, typename S> constexpr bool ScalarLegal()
+template <Scalar op, typename D, typename S>
+constexpr bool ScalarLegal()
 {
     if constexpr (std::is_same_v<D, S>) {
         if constexpr (!kHasTy<D>) {
@@ -27,11 +30,14 @@ template <Scalar op, typename D, typename S> constexpr bool ScalarLegal()
     }
 }
 
+/// The scalar travels as bits: one table serves every type, and the effect stays trivially
+/// copyable.
 template <Scalar op, typename D, typename S>
-inline void ScalarCount(const char *name, const LocalTensor<D> &d, const LocalTensor<S> &a, const S &scalar,
-                        int32_t count, Where where)
+inline void ScalarCount(const char *name, const LocalTensor<D> &d, const LocalTensor<S> &a,
+                        const S &scalar, int32_t count, Where where)
 {
-    static_assert(ScalarLegal<op, D, S>(), "this vector operation does not exist for this element type");
+    static_assert(ScalarLegal<op, D, S>(),
+                  "this vector operation does not exist for this element type");
     const uint32_t n = static_cast<uint32_t>(count), bits = ScalarBits(scalar);
     MapCount(name, d, a, n, kRepLanes<D>, op == Scalar::kAxpy, where, [=] {
         if constexpr (std::is_same_v<D, S>) {
@@ -43,13 +49,15 @@ inline void ScalarCount(const char *name, const LocalTensor<D> &d, const LocalTe
 }
 
 template <Scalar op, bool isSetMask, typename D, typename S, typename M>
-inline void ScalarRep(const char *name, const LocalTensor<D> &d, const LocalTensor<S> &a, const S &scalar, M mask,
-                      uint32_t repeat, const AscendC::UnaryRepeatParams &p, Where where)
+inline void ScalarRep(const char *name, const LocalTensor<D> &d, const LocalTensor<S> &a,
+                      const S &scalar, M mask, uint32_t repeat, const AscendC::UnaryRepeatParams &p,
+                      Where where)
 {
-    static_assert(ScalarLegal<op, D, S>(), "this vector operation does not exist for this element type");
+    static_assert(ScalarLegal<op, D, S>(),
+                  "this vector operation does not exist for this element type");
     const uint32_t bits = ScalarBits(scalar);
-    MapRep(name, d, a, ResolveMask<isSetMask>(mask, repeat, kRepLanes<D>), p, kRepLanes<D>, op == Scalar::kAxpy,
-           where, [bits](D *x, const S *y, const RepShape &s) {
+    MapRep(name, d, a, ResolveMask<isSetMask>(mask, repeat, kRepLanes<D>), p, kRepLanes<D>,
+           op == Scalar::kAxpy, where, [bits](D *x, const S *y, const RepShape &s) {
                if constexpr (std::is_same_v<D, S>) {
                    P().scalarRep[At(op)][At(TyFor<D>())](x, y, bits, s);
                } else {
@@ -61,27 +69,34 @@ inline void ScalarRep(const char *name, const LocalTensor<D> &d, const LocalTens
 }  // namespace TWIN_NS
 }  // namespace twin
 
-namespace AscendC {
-inline namespace TWIN_NS {
+namespace AscendC
+{
+inline namespace TWIN_NS
+{
 
-#define TWIN_SCALAR(Name, op)                                                                                       \
-    template <typename T, bool isSetMask = true>                                                                    \
-    inline void Name(const LocalTensor<T> &dst, const LocalTensor<T> &src, const T &scalar, int32_t count,          \
-                     TWIN_HERE)                                                                                     \
-    {                                                                                                               \
-        twin::ScalarCount<twin::Scalar::op>(#Name, dst, src, scalar, count, where);                                 \
-    }                                                                                                               \
-    template <typename T, bool isSetMask = true>                                                                    \
-    inline void Name(const LocalTensor<T> &dst, const LocalTensor<T> &src, const T &scalar, uint64_t mask,          \
-                     uint32_t repeatTimes, const UnaryRepeatParams &params, TWIN_HERE)                              \
-    {                                                                                                               \
-        twin::ScalarRep<twin::Scalar::op, isSetMask>(#Name, dst, src, scalar, mask, repeatTimes, params, where);    \
-    }                                                                                                               \
-    template <typename T, bool isSetMask = true>                                                                    \
-    inline void Name(const LocalTensor<T> &dst, const LocalTensor<T> &src, const T &scalar, const uint64_t mask[],  \
-                     uint32_t repeatTimes, const UnaryRepeatParams &params, TWIN_HERE)                              \
-    {                                                                                                               \
-        twin::ScalarRep<twin::Scalar::op, isSetMask>(#Name, dst, src, scalar, mask, repeatTimes, params, where);    \
+// `const T &` is deduced from the tensor and from the scalar, so a mismatch does not compile.
+#define TWIN_SCALAR(Name, op)                                                                      \
+    template <typename T, bool isSetMask = true>                                                   \
+    inline void Name(const LocalTensor<T> &dst, const LocalTensor<T> &src, const T &scalar,        \
+                     int32_t count, TWIN_HERE)                                                     \
+    {                                                                                              \
+        twin::ScalarCount<twin::Scalar::op>(#Name, dst, src, scalar, count, where);                \
+    }                                                                                              \
+    template <typename T, bool isSetMask = true>                                                   \
+    inline void Name(const LocalTensor<T> &dst, const LocalTensor<T> &src, const T &scalar,        \
+                     uint64_t mask, uint32_t repeatTimes, const UnaryRepeatParams &params,         \
+                     TWIN_HERE)                                                                    \
+    {                                                                                              \
+        twin::ScalarRep<twin::Scalar::op, isSetMask>(#Name, dst, src, scalar, mask, repeatTimes,   \
+                                                     params, where);                               \
+    }                                                                                              \
+    template <typename T, bool isSetMask = true>                                                   \
+    inline void Name(const LocalTensor<T> &dst, const LocalTensor<T> &src, const T &scalar,        \
+                     const uint64_t mask[], uint32_t repeatTimes, const UnaryRepeatParams &params, \
+                     TWIN_HERE)                                                                    \
+    {                                                                                              \
+        twin::ScalarRep<twin::Scalar::op, isSetMask>(#Name, dst, src, scalar, mask, repeatTimes,   \
+                                                     params, where);                               \
     }
 TWIN_SCALAR(Adds, kAdds)
 TWIN_SCALAR(Muls, kMuls)
@@ -93,40 +108,46 @@ TWIN_SCALAR(ShiftLeft, kShiftLeft)
 
 // ShiftRight alone may round.
 template <typename T, bool isSetMask = true>
-inline void ShiftRight(const LocalTensor<T> &dst, const LocalTensor<T> &src, const T &scalar, int32_t count, TWIN_HERE)
+inline void ShiftRight(const LocalTensor<T> &dst, const LocalTensor<T> &src, const T &scalar,
+                       int32_t count, TWIN_HERE)
 {
     twin::ScalarCount<twin::Scalar::kShiftRight>("ShiftRight", dst, src, scalar, count, where);
 }
 template <typename T, bool isSetMask = true, typename M>
-inline void ShiftRight(const LocalTensor<T> &dst, const LocalTensor<T> &src, const T &scalar, M mask,
-                       uint32_t repeatTimes, const UnaryRepeatParams &params, bool roundEn = false, TWIN_HERE)
+inline void ShiftRight(const LocalTensor<T> &dst, const LocalTensor<T> &src, const T &scalar,
+                       M mask, uint32_t repeatTimes, const UnaryRepeatParams &params,
+                       bool roundEn = false, TWIN_HERE)
 {
     if (roundEn) {
-        twin::ScalarRep<twin::Scalar::kShiftRightRound, isSetMask>("ShiftRight", dst, src, scalar, mask, repeatTimes,
-                                                                   params, where);
+        twin::ScalarRep<twin::Scalar::kShiftRightRound, isSetMask>(
+            "ShiftRight", dst, src, scalar, mask, repeatTimes, params, where);
     } else {
-        twin::ScalarRep<twin::Scalar::kShiftRight, isSetMask>("ShiftRight", dst, src, scalar, mask, repeatTimes,
-                                                              params, where);
+        twin::ScalarRep<twin::Scalar::kShiftRight, isSetMask>("ShiftRight", dst, src, scalar, mask,
+                                                              repeatTimes, params, where);
     }
 }
 
 /// dst += scalar * src; a half source may feed a float destination.
 template <typename T, typename U>
-inline void Axpy(const LocalTensor<T> &dst, const LocalTensor<U> &src, const U &scalar, int32_t count, TWIN_HERE)
+inline void Axpy(const LocalTensor<T> &dst, const LocalTensor<U> &src, const U &scalar,
+                 int32_t count, TWIN_HERE)
 {
     twin::ScalarCount<twin::Scalar::kAxpy>("Axpy", dst, src, scalar, count, where);
 }
 template <typename T, typename U, bool isSetMask = true>
-inline void Axpy(const LocalTensor<T> &dst, const LocalTensor<U> &src, const U &scalar, uint64_t mask,
-                 uint32_t repeatTimes, const UnaryRepeatParams &params, TWIN_HERE)
+inline void Axpy(const LocalTensor<T> &dst, const LocalTensor<U> &src, const U &scalar,
+                 uint64_t mask, uint32_t repeatTimes, const UnaryRepeatParams &params, TWIN_HERE)
 {
-    twin::ScalarRep<twin::Scalar::kAxpy, isSetMask>("Axpy", dst, src, scalar, mask, repeatTimes, params, where);
+    twin::ScalarRep<twin::Scalar::kAxpy, isSetMask>("Axpy", dst, src, scalar, mask, repeatTimes,
+                                                    params, where);
 }
 template <typename T, typename U, bool isSetMask = true>
-inline void Axpy(const LocalTensor<T> &dst, const LocalTensor<U> &src, const U &scalar, const uint64_t mask[],
-                 uint32_t repeatTimes, const UnaryRepeatParams &params, TWIN_HERE)
+inline void Axpy(const LocalTensor<T> &dst, const LocalTensor<U> &src, const U &scalar,
+                 const uint64_t mask[], uint32_t repeatTimes, const UnaryRepeatParams &params,
+                 TWIN_HERE)
 {
-    twin::ScalarRep<twin::Scalar::kAxpy, isSetMask>("Axpy", dst, src, scalar, mask, repeatTimes, params, where);
+    twin::ScalarRep<twin::Scalar::kAxpy, isSetMask>("Axpy", dst, src, scalar, mask, repeatTimes,
+                                                    params, where);
 }
 
 }  // namespace TWIN_NS

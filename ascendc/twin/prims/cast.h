@@ -2,8 +2,9 @@
 //
 // cast.h - conversions with the chip's rounding modes (rules 4.4).
 //
-// The common ones (bf16 and half to and from float, RINT) are plain vectorised loops. Directed modes
-// share one rule: split the magnitude into what is kept and what is lost, then decide on the loss.
+// The common ones (bf16 and half to and from float, RINT) are plain vectorised loops. Directed
+// modes share one rule: split the magnitude into what is kept and what is lost, then decide on the
+// loss.
 #pragma once
 
 #include "elementwise.h"
@@ -12,8 +13,8 @@ namespace twin::TWIN_ISA
 {
 
 /// Whether the kept magnitude grows by one unit. half: the loss that is exactly half a unit.
-template <Round mode> TWIN_INLINE uint64_t RoundMagnitude(uint64_t kept, uint64_t lost, uint64_t half,
-                                                          bool negative)
+template <Round mode>
+TWIN_INLINE uint64_t RoundMagnitude(uint64_t kept, uint64_t lost, uint64_t half, bool negative)
 {
     if constexpr (mode == Round::kFloor) {
         return kept + (negative && lost != 0);
@@ -30,11 +31,13 @@ template <Round mode> TWIN_INLINE uint64_t RoundMagnitude(uint64_t kept, uint64_
     }
 }
 
-template <Round mode> TWIN_INLINE Half RoundHalf(float f)
+template <Round mode>
+TWIN_INLINE Half RoundHalf(float f)
 {
     const uint32_t u = FloatBits(f), mag = u & 0x7fffffffu;
     const bool negative = u >> 31;
     uint64_t r;
+    // nan, overflow, normal, subnormal: the four ranges of a half.
     if (mag > 0x7f800000u) {
         r = 0x7e00;
     } else if (mag >= 0x47800000u) {
@@ -47,22 +50,25 @@ template <Round mode> TWIN_INLINE Half RoundHalf(float f)
         const uint32_t exponent = mag >> 23;
         const uint64_t mantissa = exponent ? (mag & 0x7fffffu) | 0x800000u : mag;
         const uint32_t shift = Min2(126 - (exponent ? exponent : 1), 60);
-        r = RoundMagnitude<mode>(mantissa >> shift, mantissa & ((1ull << shift) - 1), 1ull << (shift - 1),
-                                 negative);
+        r = RoundMagnitude<mode>(mantissa >> shift, mantissa & ((1ull << shift) - 1),
+                                 1ull << (shift - 1), negative);
     }
     return {static_cast<uint16_t>(r | (negative ? 0x8000u : 0u))};
 }
 
-template <Round mode> TWIN_INLINE Bf16 RoundBf16(float f)
+template <Round mode>
+TWIN_INLINE Bf16 RoundBf16(float f)
 {
     const uint32_t u = FloatBits(f), mag = u & 0x7fffffffu;
-    const uint64_t r = mag > 0x7f800000u ? (mag >> 16) | 0x40u
-                                         : RoundMagnitude<mode>(mag >> 16, mag & 0xffff, 0x8000, u >> 31);
+    const uint64_t r = mag > 0x7f800000u
+                           ? (mag >> 16) | 0x40u
+                           : RoundMagnitude<mode>(mag >> 16, mag & 0xffff, 0x8000, u >> 31);
     return {static_cast<uint16_t>(r | (u >> 16 & 0x8000u))};
 }
 
 /// Integer to float where the conversion instruction (nearest even) does not round as asked.
-template <Round mode> TWIN_INLINE float RoundInt(int64_t v)
+template <Round mode>
+TWIN_INLINE float RoundInt(int64_t v)
 {
     if constexpr (mode == Round::kNone || mode == Round::kRint) {
         return static_cast<float>(v);
@@ -77,8 +83,8 @@ template <Round mode> TWIN_INLINE float RoundInt(int64_t v)
             return static_cast<float>(v);
         }
         const int shift = top - 23;
-        const uint64_t kept =
-            RoundMagnitude<mode>(mag >> shift, mag & ((1ull << shift) - 1), 1ull << (shift - 1), negative);
+        const uint64_t kept = RoundMagnitude<mode>(mag >> shift, mag & ((1ull << shift) - 1),
+                                                   1ull << (shift - 1), negative);
         // kept is 2^23 .. 2^24; the carry into the exponent field is what a rounding up means.
         const uint32_t bits = static_cast<uint32_t>((uint64_t(top + 127 - 1) << 23) + kept);
         return BitsFloat(bits | (negative ? 0x80000000u : 0u));
@@ -86,7 +92,8 @@ template <Round mode> TWIN_INLINE float RoundInt(int64_t v)
 }
 
 /// Float rounded to an integral float.
-template <Round mode> TWIN_INLINE float Integral(float f)
+template <Round mode>
+TWIN_INLINE float Integral(float f)
 {
     if constexpr (mode == Round::kFloor) {
         return __builtin_floorf(f);
@@ -104,31 +111,43 @@ template <Round mode> TWIN_INLINE float Integral(float f)
 }
 
 /// Saturating; a nan becomes zero. lo and hi are exact in float for every target type.
-template <typename I> TWIN_INLINE I Saturate(float f)
+template <typename I>
+TWIN_INLINE I Saturate(float f)
 {
     constexpr int bits = sizeof(I) * 8;
     constexpr bool isSigned = static_cast<I>(-1) < static_cast<I>(0);
     constexpr I top = isSigned ? static_cast<I>((1ull << (bits - 1)) - 1) : static_cast<I>(~0ull);
     constexpr I bottom = isSigned ? static_cast<I>(1ull << (bits - 1)) : I(0);
-    const float limit = isSigned ? float(1ull << (bits - 1)) : float(1ull << (bits / 2)) * float(1ull << (bits / 2));
+    // The largest int32 and int64 are no floats: the first float past them is the limit.
+    const float limit = isSigned ? float(1ull << (bits - 1))
+                                 : float(1ull << (bits / 2)) * float(1ull << (bits / 2));
     const float low = isSigned ? -limit : 0.0f;
     if (!(f == f)) {
         return I(0);
     }
     return f >= limit ? top : f < low ? bottom : static_cast<I>(f);
 }
-template <typename I> TWIN_INLINE I SaturateInt(int64_t v)
+/// Narrowing between integers clamps, it does not wrap.
+template <typename I>
+TWIN_INLINE I SaturateInt(int64_t v)
 {
     constexpr int64_t top = (1ll << (sizeof(I) * 8 - 1)) - 1;
     return static_cast<I>(v > top ? top : v < -top - 1 ? -top - 1 : v);
 }
 
-template <CastPair> struct CastTypes;
-#define TWIN_CAST(pair, source, target, ...)                                    \
-    template <> struct CastTypes<CastPair::pair> {                              \
-        using S = source;                                                       \
-        using D = target;                                                       \
-        template <Round mode> TWIN_INLINE static D Do(S v) { return __VA_ARGS__; } \
+/// One row per conversion: source, destination, and the value rule for a rounding mode.
+template <CastPair>
+struct CastTypes;
+#define TWIN_CAST(pair, source, target, ...) \
+    template <>                              \
+    struct CastTypes<CastPair::pair> {       \
+        using S = source;                    \
+        using D = target;                    \
+        template <Round mode>                \
+        TWIN_INLINE static D Do(S v)         \
+        {                                    \
+            return __VA_ARGS__;              \
+        }                                    \
     };
 TWIN_CAST(kF16F32, Half, float, ToFloat(v))
 TWIN_CAST(kBf16F32, Bf16, float, ToFloat(v))
@@ -140,7 +159,8 @@ TWIN_CAST(kF32I32, float, int32_t, Saturate<int32_t>(Integral<mode>(v)))
 TWIN_CAST(kF32I64, float, int64_t, Saturate<int64_t>(Integral<mode>(v)))
 TWIN_CAST(kBf16I32, Bf16, int32_t, Saturate<int32_t>(Integral<mode>(ToFloat(v))))
 TWIN_CAST(kI16F32, int16_t, float, static_cast<float>(v))
-TWIN_CAST(kI16F16, int16_t, Half, mode <= Round::kRint ? ToHalf(float(v)) : RoundHalf<mode>(float(v)))
+TWIN_CAST(kI16F16, int16_t, Half,
+          mode <= Round::kRint ? ToHalf(float(v)) : RoundHalf<mode>(float(v)))
 TWIN_CAST(kI32F32, int32_t, float, mode <= Round::kRint ? static_cast<float>(v) : RoundInt<mode>(v))
 TWIN_CAST(kI32I16, int32_t, int16_t, SaturateInt<int16_t>(v))
 TWIN_CAST(kI32I64, int32_t, int64_t, static_cast<int64_t>(v))
@@ -154,9 +174,9 @@ TWIN_CAST(kI8F16, int8_t, Half, ToHalf(static_cast<float>(v)))
 TWIN_CAST(kU8F16, uint8_t, Half, ToHalf(static_cast<float>(v)))
 #undef TWIN_CAST
 
-template <CastPair pair, Round mode> TWIN_INLINE void CastRun(typename CastTypes<pair>::D *d,
-                                                              const typename CastTypes<pair>::S *a,
-                                                              uint32_t n)
+template <CastPair pair, Round mode>
+TWIN_INLINE void CastRun(typename CastTypes<pair>::D *d, const typename CastTypes<pair>::S *a,
+                         uint32_t n)
 {
     // Tiles of different element size never overlap in a legal call (rules 4.2).
 #pragma GCC ivdep
@@ -165,12 +185,16 @@ template <CastPair pair, Round mode> TWIN_INLINE void CastRun(typename CastTypes
     }
 }
 
-template <CastPair pair, Round mode> void CastCount(void *d, const void *a, uint32_t n)
+template <CastPair pair, Round mode>
+void CastCount(void *d, const void *a, uint32_t n)
 {
     using Types = CastTypes<pair>;
-    CastRun<pair, mode>(static_cast<typename Types::D *>(d), static_cast<const typename Types::S *>(a), n);
+    CastRun<pair, mode>(static_cast<typename Types::D *>(d),
+                        static_cast<const typename Types::S *>(a), n);
 }
-template <CastPair pair, Round mode> void CastReps(void *d, const void *a, const RepShape &s)
+/// Mask and repeats: lanes of the wider type, each side with its own block size.
+template <CastPair pair, Round mode>
+void CastReps(void *d, const void *a, const RepShape &s)
 {
     using Types = CastTypes<pair>;
     WalkOne<typename Types::D, typename Types::S>(d, a, s, CallUnary{CastCount<pair, mode>});

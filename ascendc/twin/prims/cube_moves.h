@@ -16,7 +16,8 @@ namespace twin::TWIN_ISA
 {
 
 /// rows x 16 block: element (r, c) of a source fractal row-major, `cols` wide, to floats.
-template <typename T> TWIN_INLINE void StraightBlock(float *d, const T *a, uint32_t n)
+template <typename T>
+TWIN_INLINE void StraightBlock(float *d, const T *a, uint32_t n)
 {
     for (uint32_t i = 0; i < n; ++i) {
         d[i] = ToFloat(a[i]);
@@ -47,13 +48,13 @@ TWIN_INLINE void StoreRow(float *d, V8 v)
     __builtin_memcpy(d + 4, &wide.r1, 16);
 }
 
-/// 8 x 8 block of bf16, rows 16 apart. 128-bit registers are what every target has, and the shuffles
-/// stay inside a lane.
+/// 8 x 8 block of bf16, rows 16 apart. 128-bit registers are what every target has, and the
+/// shuffles stay inside a lane.
 TWIN_INLINE void Transposed8x8(float *d, uint32_t dRow, const Bf16 *a)
 {
     auto row = [a](int i) TWIN_LAMBDA -> V8 { return *reinterpret_cast<const V8u *>(a + i * 16); };
-    const Rows8 v = Interleave(Interleave(Interleave(
-        Rows8{row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7)})));
+    const Rows8 v = Interleave(Interleave(
+        Interleave(Rows8{row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7)})));
     StoreRow(d, v.r0);
     StoreRow(d + dRow, v.r1);
     StoreRow(d + 2 * dRow, v.r2);
@@ -64,8 +65,10 @@ TWIN_INLINE void Transposed8x8(float *d, uint32_t dRow, const Bf16 *a)
     StoreRow(d + 7 * dRow, v.r7);
 }
 
-template <typename T> constexpr bool kIsBf16 = false;
-template <> constexpr bool kIsBf16<Bf16> = true;
+template <typename T>
+constexpr bool kIsBf16 = false;
+template <>
+constexpr bool kIsBf16<Bf16> = true;
 
 /// d[c][r] = a[r][c]; a has `rows` x `cols` elements, d rows are `dRow` floats apart.
 template <uint32_t rows, uint32_t cols, typename T>
@@ -87,10 +90,12 @@ TWIN_INLINE void TransposedBlock(float *d, uint32_t dRow, const T *a)
     }
 }
 
-template <typename T> constexpr uint32_t kDepth = PerBlock<T>();   // C0: 16, or 8 for fp32
+template <typename T>
+constexpr uint32_t kDepth = PerBlock<T>();  // C0: 16, or 8 for fp32
 
 /// One 512-byte fractal [16][C0] of L1 into one slot.
-template <typename T> TWIN_INLINE void LoadFractal(float *d, const T *a, bool transpose)
+template <typename T>
+TWIN_INLINE void LoadFractal(float *d, const T *a, bool transpose)
 {
     if (transpose) {
         TransposedBlock<16, kDepth<T>>(d, 16, a);
@@ -115,7 +120,8 @@ inline void LoadSquare32(float *d, const float *a, uint32_t fracStep, L0 side)
     }
 }
 
-template <typename T> void Load2dTyped(float *d, const T *a, const Load2d &s, L0 side)
+template <typename T>
+void Load2dTyped(float *d, const T *a, const Load2d &s, L0 side)
 {
     constexpr bool square = sizeof(T) == 4;
     for (uint32_t i = 0; i < s.repeat; ++i) {
@@ -132,12 +138,19 @@ template <typename T> void Load2dTyped(float *d, const T *a, const Load2d &s, L0
 }
 
 /// Calls f with the storage type of an operand.
-template <typename F> TWIN_INLINE void ByL0Type(L0Type type, F f)
+template <typename F>
+TWIN_INLINE void ByL0Type(L0Type type, F f)
 {
     switch (type) {
-        case L0Type::kBf16: f(Bf16{}); break;
-        case L0Type::kF16: f(Half{}); break;
-        default: f(float{}); break;
+        case L0Type::kBf16:
+            f(Bf16{});
+            break;
+        case L0Type::kF16:
+            f(Half{});
+            break;
+        default:
+            f(float{});
+            break;
     }
 }
 inline void Load2dMove(float *d, const void *a, const Load2d &s, L0 side, L0Type type)
@@ -148,13 +161,15 @@ inline void Load2dMove(float *d, const void *a, const Load2d &s, L0 side, L0Type
 }
 
 /// Nz block (r, c) in L1, r a multiple of 16 rows, c of C0 columns.
-template <typename T> TWIN_INLINE const T *NzBlock(const T *a, const Load3d &s, uint32_t r, uint32_t c)
+template <typename T>
+TWIN_INLINE const T *NzBlock(const T *a, const Load3d &s, uint32_t r, uint32_t c)
 {
     return a + (size_t(c / kDepth<T>) * s.rows + r) * kDepth<T>;
 }
 
 /// [mSize, kSize] taken as it is: A keeps rows as m, columns as k.
-template <typename T> TWIN_INLINE void Load3dPlainA(float *d, const T *a, const Load3d &s)
+template <typename T>
+TWIN_INLINE void Load3dPlainA(float *d, const T *a, const Load3d &s)
 {
     constexpr uint32_t c0 = kDepth<T>;
     const uint32_t kBlocks = s.kSize / c0;
@@ -169,7 +184,8 @@ template <typename T> TWIN_INLINE void Load3dPlainA(float *d, const T *a, const 
 /// Rows become k. A 16-row group gives 16 / C0 fractals of depth C0; columns come in 16s, and when
 /// fp32 has an odd 8 left, the other half of the slot keeps what it had.
 /// side A: slot [16 x][C0 k], k fractals innermost; side B: slot [C0 k][16 x], x blocks innermost.
-template <typename T> TWIN_INLINE void Load3dRowsToK(float *d, const T *a, const Load3d &s, L0 side)
+template <typename T>
+TWIN_INLINE void Load3dRowsToK(float *d, const T *a, const Load3d &s, L0 side)
 {
     constexpr uint32_t c0 = kDepth<T>, perGroup = 16 / c0;
     const uint32_t xBlocks = (s.kSize + 15) / 16, kBlocks = s.mSize / c0;
@@ -219,7 +235,8 @@ inline void FillL0(float *d, float value, uint32_t repeat, uint32_t fractals, ui
 
 // --- Fixpipe ---
 
-template <bool relu, typename D> TWIN_INLINE void FixRun(D *d, const float *c, uint32_t n)
+template <bool relu, typename D>
+TWIN_INLINE void FixRun(D *d, const float *c, uint32_t n)
 {
     for (uint32_t i = 0; i < n; ++i) {
         d[i] = Narrow<D>(relu ? ReluOf(c[i]) : c[i]);
@@ -227,7 +244,8 @@ template <bool relu, typename D> TWIN_INLINE void FixRun(D *d, const float *c, u
 }
 
 /// Row major: dst[r][c], rows dstStride elements apart. Strip by strip: L0C is read in order.
-template <bool relu, typename D> TWIN_INLINE void FixpipeRowsOf(D *d, const float *c, const Fixpipe &s)
+template <bool relu, typename D>
+TWIN_INLINE void FixpipeRowsOf(D *d, const float *c, const Fixpipe &s)
 {
     for (uint32_t nd = 0; nd < s.ndNum; ++nd) {
         for (uint32_t col = 0; col < s.n; col += 16) {
@@ -246,7 +264,8 @@ template <bool relu, typename D> TWIN_INLINE void FixpipeRowsOf(D *d, const floa
         }
     }
 }
-template <typename D> void FixpipeRows(void *d, const float *c, const Fixpipe &s)
+template <typename D>
+void FixpipeRows(void *d, const float *c, const Fixpipe &s)
 {
     if (s.relu) {
         FixpipeRowsOf<true>(static_cast<D *>(d), c, s);
@@ -256,7 +275,8 @@ template <typename D> void FixpipeRows(void *d, const float *c, const Fixpipe &s
 }
 
 /// Nz: 16-column strips (8 with split8, fp32 only), dstStride elements apart.
-template <bool relu, typename D> TWIN_INLINE void FixpipeNzOf(D *d, const float *c, const Fixpipe &s)
+template <bool relu, typename D>
+TWIN_INLINE void FixpipeNzOf(D *d, const float *c, const Fixpipe &s)
 {
     for (uint32_t strip = 0; strip < s.n / 16; ++strip) {
         const float *src = c + strip * size_t(s.srcStrip);
@@ -270,7 +290,8 @@ template <bool relu, typename D> TWIN_INLINE void FixpipeNzOf(D *d, const float 
         }
     }
 }
-template <typename D> void FixpipeNz(void *d, const float *c, const Fixpipe &s)
+template <typename D>
+void FixpipeNz(void *d, const float *c, const Fixpipe &s)
 {
     if (s.relu) {
         FixpipeNzOf<true>(static_cast<D *>(d), c, s);

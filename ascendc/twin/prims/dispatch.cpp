@@ -9,12 +9,16 @@
 namespace twin
 {
 
-#define TWIN_DECLARE_ISA(isa)                                    \
-    namespace isa                                                \
-    {                                                            \
-    void FillVector(Prims &p);                                   \
-    void FillCube(Prims &p);                                     \
-    inline void FillTable(Prims &p) { FillVector(p), FillCube(p); } \
+// What table_vector.cpp and table_cube.cpp define in the namespace of each instruction set.
+#define TWIN_DECLARE_ISA(isa)       \
+    namespace isa                   \
+    {                               \
+    void FillVector(Prims &p);      \
+    void FillCube(Prims &p);        \
+    inline void FillTable(Prims &p) \
+    {                               \
+        FillVector(p), FillCube(p); \
+    }                               \
     }
 TWIN_DECLARE_ISA(baseline)
 #if defined(__x86_64__)
@@ -32,14 +36,17 @@ struct Isa {
     bool (*here)();
 };
 
-bool Always() { return true; }
+bool Always()
+{
+    return true;
+}
 #if defined(__x86_64__)
 // The levels x86-64-v3 and v4 as the compiler flags define them.
 bool HasAvx2()
 {
     __builtin_cpu_init();
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
-           __builtin_cpu_supports("bmi");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("bmi");
 }
 bool HasAvx512()
 {
@@ -62,9 +69,13 @@ const char *active = "";
 
 }  // namespace
 
+// Zero until the constructor below has run; nothing launches a kernel before that.
 Prims gPrims;
 
-const char *IsaName() { return active; }
+const char *IsaName()
+{
+    return active;
+}
 
 bool UseIsa(const char *name)
 {

@@ -14,16 +14,47 @@ namespace twin::TWIN_ISA
 {
 
 // Type of the table column and the type its arithmetic is done in.
-template <Ty> struct TyOf;
-template <> struct TyOf<Ty::kF32> { using Store = float; using Work = float; };
-template <> struct TyOf<Ty::kF16> { using Store = Half; using Work = float; };
-template <> struct TyOf<Ty::kI32> { using Store = int32_t; using Work = int32_t; };
-template <> struct TyOf<Ty::kI16> { using Store = int16_t; using Work = int16_t; };
+// Columns of the table.
+template <Ty>
+struct TyOf;
+template <>
+struct TyOf<Ty::kF32> {
+    using Store = float;
+    using Work = float;
+};
+template <>
+struct TyOf<Ty::kF16> {
+    using Store = Half;
+    using Work = float;
+};
+template <>
+struct TyOf<Ty::kI32> {
+    using Store = int32_t;
+    using Work = int32_t;
+};
+template <>
+struct TyOf<Ty::kI16> {
+    using Store = int16_t;
+    using Work = int16_t;
+};
 
-TWIN_INLINE int32_t Widen(int32_t v) { return v; }
-TWIN_INLINE int16_t Widen(int16_t v) { return v; }
-template <typename T> TWIN_INLINE float Widen(T v) { return ToFloat(v); }
-template <typename S, typename W> TWIN_INLINE S Narrow(W w)
+/// Storage to work type: half becomes float, all else stays.
+TWIN_INLINE int32_t Widen(int32_t v)
+{
+    return v;
+}
+TWIN_INLINE int16_t Widen(int16_t v)
+{
+    return v;
+}
+template <typename T>
+TWIN_INLINE float Widen(T v)
+{
+    return ToFloat(v);
+}
+/// Back to storage: the one rounding of a half result.
+template <typename S, typename W>
+TWIN_INLINE S Narrow(W w)
 {
     if constexpr (sizeof(S) == 2 && sizeof(W) == 4) {
         return FromFloat<S>(w);
@@ -31,11 +62,15 @@ template <typename S, typename W> TWIN_INLINE S Narrow(W w)
         return w;
     }
 }
-template <typename T> constexpr bool kIsFloat = false;
-template <> constexpr bool kIsFloat<float> = true;
+/// Operations done in float; everything else here is an integer.
+template <typename T>
+constexpr bool kIsFloat = false;
+template <>
+constexpr bool kIsFloat<float> = true;
 
 // Integer results wrap as on the chip; the detour over unsigned keeps that defined in C++.
-template <typename W, typename F> TWIN_INLINE W Wrap(W a, W b, F f)
+template <typename W, typename F>
+TWIN_INLINE W Wrap(W a, W b, F f)
 {
     if constexpr (kIsFloat<W>) {
         return f(a, b);
@@ -45,18 +80,36 @@ template <typename W, typename F> TWIN_INLINE W Wrap(W a, W b, F f)
 }
 
 // A nan operand wins, as in the chip's INF/NAN mode.
-template <typename W> TWIN_INLINE W MaxOf(W a, W b) { return (a > b) | (a != a) ? a : b; }
-template <typename W> TWIN_INLINE W MinOf(W a, W b) { return (a < b) | (a != a) ? a : b; }
-template <typename W> TWIN_INLINE W ReluOf(W a) { return (a > W(0)) | (a != a) ? a : W(0); }
+template <typename W>
+TWIN_INLINE W MaxOf(W a, W b)
+{
+    return (a > b) | (a != a) ? a : b;
+}
+template <typename W>
+TWIN_INLINE W MinOf(W a, W b)
+{
+    return (a < b) | (a != a) ? a : b;
+}
+template <typename W>
+TWIN_INLINE W ReluOf(W a)
+{
+    return (a > W(0)) | (a != a) ? a : W(0);
+}
 
-template <Binary> struct BinaryOp;
-#define TWIN_BINARY(name, expr)                                                      \
-    template <> struct BinaryOp<Binary::name> {                                      \
-        template <typename W> TWIN_INLINE static W Do([[maybe_unused]] W d, W a, W b) \
-        {                                                                            \
-            return expr;                                                             \
-        }                                                                            \
+// `d` is the old destination, used by the three multiply-add forms only.
+template <Binary>
+struct BinaryOp;
+#define TWIN_BINARY(name, expr)                                 \
+    template <>                                                 \
+    struct BinaryOp<Binary::name> {                             \
+        template <typename W>                                   \
+        TWIN_INLINE static W Do([[maybe_unused]] W d, W a, W b) \
+        {                                                       \
+            return expr;                                        \
+        }                                                       \
     };
+// Multiply-adds are written as they read; whether they fuse is the target's (rules 4.8 leave it
+// open).
 TWIN_BINARY(kAdd, Wrap(a, b, [](auto x, auto y) { return x + y; }))
 TWIN_BINARY(kSub, Wrap(a, b, [](auto x, auto y) { return x - y; }))
 TWIN_BINARY(kMul, Wrap(a, b, [](auto x, auto y) { return x * y; }))
@@ -65,17 +118,17 @@ TWIN_BINARY(kMax, MaxOf(a, b))
 TWIN_BINARY(kMin, MinOf(a, b))
 TWIN_BINARY(kAddRelu, ReluOf(Wrap(a, b, [](auto x, auto y) { return x + y; })))
 TWIN_BINARY(kSubRelu, ReluOf(Wrap(a, b, [](auto x, auto y) { return x - y; })))
-TWIN_BINARY(kAnd, static_cast<W>(a & b))
+TWIN_BINARY(kAnd, static_cast<W>(a &b))
 TWIN_BINARY(kOr, static_cast<W>(a | b))
 TWIN_BINARY(kMulAddDst, d + a * b)
-TWIN_BINARY(kFusedMulAdd, a * d + b)
-TWIN_BINARY(kFusedMulAddRelu, ReluOf(a * d + b))
+TWIN_BINARY(kFusedMulAdd, a *d + b)
+TWIN_BINARY(kFusedMulAddRelu, ReluOf(a *d + b))
 #undef TWIN_BINARY
-
 
 template <Binary op, typename D, typename S>
 TWIN_INLINE void BinaryRun(D *d, const S *a, const S *b, uint32_t n)
 {
+    // int16 stays int16: the compiler then keeps 32 lanes per register instead of 16.
     using W = decltype(Widen(*a));
     // The pragma holds because dst and src are either the same address or disjoint (rules 4.2).
 #pragma GCC ivdep
@@ -88,8 +141,8 @@ TWIN_INLINE void BinaryRun(D *d, const S *a, const S *b, uint32_t n)
     }
 }
 
-template <Binary op, typename D, typename S> void BinaryCount(void *d, const void *a, const void *b,
-                                                              uint32_t n)
+template <Binary op, typename D, typename S>
+void BinaryCount(void *d, const void *a, const void *b, uint32_t n)
 {
     BinaryRun<op>(static_cast<D *>(d), static_cast<const S *>(a), static_cast<const S *>(b), n);
 }
@@ -99,6 +152,7 @@ struct CallBinary {
     Prims::BinaryFn fn;
     void operator()(void *d, const void *a, const void *b, uint32_t n) const { fn(d, a, b, n); }
 };
+/// The second operand of the walk is the first one again; it is not looked at.
 struct CallUnary {
     Prims::UnaryFn fn;
     void operator()(void *d, const void *a, const void *, uint32_t n) const { fn(d, a, n); }
@@ -109,16 +163,16 @@ struct CallScalar {
     void operator()(void *d, const void *a, const void *, uint32_t n) const { fn(d, a, bits, n); }
 };
 
-template <Binary op, typename D, typename S> void BinaryReps(void *d, const void *a, const void *b,
-                                                             const RepShape &s)
+template <Binary op, typename D, typename S>
+void BinaryReps(void *d, const void *a, const void *b, const RepShape &s)
 {
     WalkRep(static_cast<D *>(d), static_cast<const S *>(a), static_cast<const S *>(b), s,
             CallBinary{BinaryCount<op, D, S>});
 }
 
 /// One-operand calls ride the two-operand walk with b following a.
-template <typename D, typename S, typename F> TWIN_INLINE void WalkOne(void *d, const void *a, const RepShape &s,
-                                                                       F run)
+template <typename D, typename S, typename F>
+TWIN_INLINE void WalkOne(void *d, const void *a, const RepShape &s, F run)
 {
     RepShape t = s;
     t.bBlk = s.aBlk;
@@ -129,7 +183,10 @@ template <typename D, typename S, typename F> TWIN_INLINE void WalkOne(void *d, 
 
 // --- unary ---
 
-template <Unary op, typename W> TWIN_INLINE W UnaryOf(W a)
+/// Everything but exp and ln, which are register functions. Sqrt is the processor's: correctly
+/// rounded.
+template <Unary op, typename W>
+TWIN_INLINE W UnaryOf(W a)
 {
     if constexpr (op == Unary::kAbs) {
         return BitsFloat(FloatBits(a) & 0x7fffffffu);
@@ -147,8 +204,10 @@ template <Unary op, typename W> TWIN_INLINE W UnaryOf(W a)
 }
 
 /// Halves of exp and ln go through a float buffer, the register functions work on floats only.
+// One repeat of halves at a time stays in the first-level cache.
 constexpr uint32_t kStage = 128;
-template <typename F> TWIN_INLINE void ThroughFloat(Half *d, const Half *a, uint32_t n, F f)
+template <typename F>
+TWIN_INLINE void ThroughFloat(Half *d, const Half *a, uint32_t n, F f)
 {
     float buffer[kStage];
     for (uint32_t i = 0; i < n; i += kStage) {
@@ -163,7 +222,9 @@ template <typename F> TWIN_INLINE void ThroughFloat(Half *d, const Half *a, uint
     }
 }
 
-template <Unary op, typename T> TWIN_INLINE void UnaryRun(T *d, const T *a, uint32_t n)
+/// A run of contiguous elements.
+template <Unary op, typename T>
+TWIN_INLINE void UnaryRun(T *d, const T *a, uint32_t n)
 {
     if constexpr (op == Unary::kExp || op == Unary::kLn) {
         auto whole = [](float *x, const float *y, uint32_t m) TWIN_LAMBDA {
@@ -186,18 +247,23 @@ template <Unary op, typename T> TWIN_INLINE void UnaryRun(T *d, const T *a, uint
     }
 }
 
-template <Unary op, typename T> void UnaryCount(void *d, const void *a, uint32_t n)
+template <Unary op, typename T>
+void UnaryCount(void *d, const void *a, uint32_t n)
 {
     UnaryRun<op>(static_cast<T *>(d), static_cast<const T *>(a), n);
 }
-template <Unary op, typename T> void UnaryReps(void *d, const void *a, const RepShape &s)
+/// Mask and repeat form.
+template <Unary op, typename T>
+void UnaryReps(void *d, const void *a, const RepShape &s)
 {
     WalkOne<T, T>(d, a, s, CallUnary{UnaryCount<op, T>});
 }
 
 // --- tensor and scalar ---
 
-template <Scalar op, typename W> TWIN_INLINE W ScalarOf([[maybe_unused]] W d, W a, W s)
+/// One lane of a tensor-scalar operation.
+template <Scalar op, typename W>
+TWIN_INLINE W ScalarOf([[maybe_unused]] W d, W a, W s)
 {
     if constexpr (op == Scalar::kAdds) {
         return Wrap(a, s, [](auto x, auto y) { return x + y; });
@@ -220,13 +286,16 @@ template <Scalar op, typename W> TWIN_INLINE W ScalarOf([[maybe_unused]] W d, W 
             return static_cast<W>(by < width ? u << by : 0u);
         } else {
             const uint32_t down = by < width ? u >> by : 0u;
-            const bool up = op == Scalar::kShiftRightRound && by > 0 && by <= width && (u >> (by - 1) & 1u);
+            const bool up =
+                op == Scalar::kShiftRightRound && by > 0 && by <= width && (u >> (by - 1) & 1u);
             return static_cast<W>(down + (up ? 1u : 0u));
         }
     }
 }
 
-template <typename T> TWIN_INLINE auto ScalarFromBits(uint32_t bits)
+/// The scalar in the type the arithmetic is done in.
+template <typename T>
+TWIN_INLINE auto ScalarFromBits(uint32_t bits)
 {
     if constexpr (kIsFloat<T>) {
         return BitsFloat(bits);
@@ -240,6 +309,7 @@ template <typename T> TWIN_INLINE auto ScalarFromBits(uint32_t bits)
     }
 }
 
+/// Axpy alone reads its destination; reading it elsewhere could touch memory nobody wrote.
 template <Scalar op, typename D, typename S, typename W>
 TWIN_INLINE void ScalarRun(D *d, const S *a, W s, uint32_t n)
 {
@@ -256,13 +326,14 @@ TWIN_INLINE void ScalarRun(D *d, const S *a, W s, uint32_t n)
     }
 }
 
-template <Scalar op, typename D, typename S> void ScalarCount(void *d, const void *a, uint32_t bits,
-                                                              uint32_t n)
+template <Scalar op, typename D, typename S>
+void ScalarCount(void *d, const void *a, uint32_t bits, uint32_t n)
 {
     ScalarRun<op>(static_cast<D *>(d), static_cast<const S *>(a), ScalarFromBits<S>(bits), n);
 }
-template <Scalar op, typename D, typename S> void ScalarReps(void *d, const void *a, uint32_t bits,
-                                                             const RepShape &s)
+/// Mask and repeat form.
+template <Scalar op, typename D, typename S>
+void ScalarReps(void *d, const void *a, uint32_t bits, const RepShape &s)
 {
     WalkOne<D, S>(d, a, s, CallScalar{ScalarCount<op, D, S>, bits});
 }

@@ -2,14 +2,15 @@
 //
 // lanes.h - the vector types of the instruction set this file is compiled for, and bit conversions.
 //
-// Everything sits in one inner namespace per instruction set: the linker must never merge a function
-// compiled for AVX-512 with its baseline namesake. For the same reason no std template is used here.
+// Everything sits in one inner namespace per instruction set: the linker must never merge a
+// function compiled for AVX-512 with its baseline namesake. For the same reason no std template is
+// used here.
 #pragma once
 
 #include "prims.h"
 
 #if defined(__AVX2__)
-#include <immintrin.h>   // one instruction below that vector extensions can't express
+#include <immintrin.h>  // one instruction below that vector extensions can't express
 #endif
 
 #define TWIN_INLINE inline __attribute__((always_inline))
@@ -37,12 +38,27 @@ typedef int32_t VI __attribute__((vector_size(kLanes * 4)));
 typedef float VFu __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
 typedef int32_t VIu __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
 
-TWIN_INLINE VF Load(const float *p) { return *reinterpret_cast<const VFu *>(p); }
-TWIN_INLINE void Store(float *p, VF v) { *reinterpret_cast<VFu *>(p) = v; }
+TWIN_INLINE VF Load(const float *p)
+{
+    return *reinterpret_cast<const VFu *>(p);
+}
+TWIN_INLINE void Store(float *p, VF v)
+{
+    *reinterpret_cast<VFu *>(p) = v;
+}
 // x - 0 is x for every x, so it folds to a plain broadcast; 0 + x is not (it turns -0 into 0).
-TWIN_INLINE VF Splat(float x) { return x - VF{}; }
-TWIN_INLINE VI Bits(VF v) { return reinterpret_cast<VI>(v); }
-TWIN_INLINE VF Floats(VI v) { return reinterpret_cast<VF>(v); }
+TWIN_INLINE VF Splat(float x)
+{
+    return x - VF{};
+}
+TWIN_INLINE VI Bits(VF v)
+{
+    return reinterpret_cast<VI>(v);
+}
+TWIN_INLINE VF Floats(VI v)
+{
+    return reinterpret_cast<VF>(v);
+}
 
 /// Lane masks (0 or -1 per lane) as bits, lowest lane first.
 TWIN_INLINE uint32_t LaneBits(VI m)
@@ -86,7 +102,10 @@ struct Bf16 {
     uint16_t v;
 };
 
-TWIN_INLINE float ToFloat(Bf16 b) { return BitsFloat(static_cast<uint32_t>(b.v) << 16); }
+TWIN_INLINE float ToFloat(Bf16 b)
+{
+    return BitsFloat(static_cast<uint32_t>(b.v) << 16);
+}
 
 /// Exact; written without branches so that loops over it vectorise. The multiplication by 2^112
 /// re-biases the exponent and normalises subnormals in one step.
@@ -94,10 +113,13 @@ TWIN_INLINE float ToFloat(Half h)
 {
     const uint32_t mag = static_cast<uint32_t>(h.v & 0x7fff) << 13;
     uint32_t r = FloatBits(BitsFloat(mag) * BitsFloat(0x77800000u));
-    r = mag >= 0x0f800000u ? mag | 0x7f800000u : r;   // inf and nan keep the all-ones exponent
+    r = mag >= 0x0f800000u ? mag | 0x7f800000u : r;  // inf and nan keep the all-ones exponent
     return BitsFloat(r | static_cast<uint32_t>(h.v & 0x8000) << 16);
 }
-TWIN_INLINE float ToFloat(float f) { return f; }
+TWIN_INLINE float ToFloat(float f)
+{
+    return f;
+}
 
 /// Round to nearest even; a nan stays a (quiet) nan instead of rounding up to infinity.
 TWIN_INLINE Bf16 ToBf16(float f)
@@ -122,14 +144,27 @@ TWIN_INLINE Half ToHalf(float f)
     return {static_cast<uint16_t>(r | (u >> 16 & 0x8000u))};
 }
 
-template <typename T> TWIN_INLINE T FromFloat(float f);
-template <> TWIN_INLINE float FromFloat<float>(float f) { return f; }
-template <> TWIN_INLINE Half FromFloat<Half>(float f) { return ToHalf(f); }
-template <> TWIN_INLINE Bf16 FromFloat<Bf16>(float f) { return ToBf16(f); }
-
+template <typename T>
+TWIN_INLINE T FromFloat(float f);
+template <>
+TWIN_INLINE float FromFloat<float>(float f)
+{
+    return f;
+}
+template <>
+TWIN_INLINE Half FromFloat<Half>(float f)
+{
+    return ToHalf(f);
+}
+template <>
+TWIN_INLINE Bf16 FromFloat<Bf16>(float f)
+{
+    return ToBf16(f);
+}
 
 /// A number as a type, for tile heights.
-template <int n> struct Int {
+template <int n>
+struct Int {
     static constexpr int value = n;
 };
 

@@ -13,8 +13,8 @@ namespace twin::TWIN_ISA
 
 // The chip has no 2^x; kernels write Exp(x * ln2). Reduction: x = n ln2 + r, |r| <= ln2 / 2.
 constexpr float kLog2e = 1.44269504f;
-constexpr float kRoundMagic = 12582912.0f;   // 1.5 * 2^23: adding it leaves round(x) in the low bits
-constexpr float kLn2Hi = 0.693359375f;       // 9 bits, so n * kLn2Hi is exact even without FMA
+constexpr float kRoundMagic = 12582912.0f;  // 1.5 * 2^23: adding it leaves round(x) in the low bits
+constexpr float kLn2Hi = 0.693359375f;      // 9 bits, so n * kLn2Hi is exact even without FMA
 constexpr float kLn2Lo = -2.12194440e-4f;
 
 /// exp(r) = 1 + r + r^2 (..), minimax over |r| <= 0.347, error 3e-9 before rounding.
@@ -30,7 +30,7 @@ TWIN_INLINE VF ExpPolynomial(VF r)
 }
 
 /// exp for |x| <= kExpSafe: the result is normal, so scaling is an addition to the exponent field.
-constexpr uint32_t kExpSafeBits = 0x42ae0000u;   // 87.0f
+constexpr uint32_t kExpSafeBits = 0x42ae0000u;  // 87.0f
 TWIN_INLINE VF ExpSafe(VF x)
 {
     const VF t = x * Splat(kLog2e) + Splat(kRoundMagic);
@@ -50,7 +50,7 @@ TWIN_INLINE VF ExpFull(VF x)
     const VF t = y * Splat(kLog2e) + Splat(kRoundMagic);
     const VF n = t - Splat(kRoundMagic);
     const VF r = (y - n * Splat(kLn2Hi)) - n * Splat(kLn2Lo);
-    const VI k = Bits(t) - Bits(Splat(kRoundMagic));   // n: both have the exponent of one unit
+    const VI k = Bits(t) - Bits(Splat(kRoundMagic));  // n: both have the exponent of one unit
     const VI k1 = k >> 1;
     const VF s1 = Floats((k1 + 127) << 23), s2 = Floats((k - k1 + 127) << 23);
     VF p = ExpPolynomial(r) * s1 * s2;
@@ -59,7 +59,8 @@ TWIN_INLINE VF ExpFull(VF x)
     return x != x ? x : p;
 }
 
-/// ln. x = 2^e m, m in [sqrt(1/2), sqrt 2); ln m = f - f^2/2 + f^3 Q(f), error 6e-9 before rounding.
+/// ln. x = 2^e m, m in [sqrt(1/2), sqrt 2); ln m = f - f^2/2 + f^3 Q(f), error 6e-9 before
+/// rounding.
 TWIN_INLINE VF Log(VF x)
 {
     const VF tiny = Splat(1.17549435e-38f);
@@ -67,7 +68,7 @@ TWIN_INLINE VF Log(VF x)
     const VF y = sub ? x * Splat(8388608.0f) : x;
     VI u = Bits(y);
     VI e = ((u >> 23) & 0xff) - 126;
-    VF m = Floats((u & 0x007fffff) | 0x3f000000);          // [1/2, 1)
+    VF m = Floats((u & 0x007fffff) | 0x3f000000);  // [1/2, 1)
     const auto small = m < Splat(0.707106781f);
     m = small ? m + m : m;
     e = e + (small ? VI{} - 1 : VI{}) - (sub ? VI{} + 23 : VI{});
@@ -91,8 +92,10 @@ TWIN_INLINE VF Log(VF x)
     return x != x ? x : r;
 }
 
-/// Applies a register function to n floats. The tail is padded with ones in a register-sized buffer.
-template <typename F> TWIN_INLINE void MapTail(float *d, const float *a, uint32_t n, F f)
+/// Applies a register function to n floats. The tail is padded with ones in a register-sized
+/// buffer.
+template <typename F>
+TWIN_INLINE void MapTail(float *d, const float *a, uint32_t n, F f)
 {
     alignas(64) float buffer[kLanes];
     for (int i = 0; i < kLanes; ++i) {
@@ -103,7 +106,8 @@ template <typename F> TWIN_INLINE void MapTail(float *d, const float *a, uint32_
     __builtin_memcpy(d, buffer, n * sizeof(float));
 }
 
-template <typename F> TWIN_INLINE void MapRegisters(float *d, const float *a, uint32_t n, F f)
+template <typename F>
+TWIN_INLINE void MapRegisters(float *d, const float *a, uint32_t n, F f)
 {
     uint32_t i = 0;
     for (; i + kLanes <= n; i += kLanes) {
@@ -118,7 +122,8 @@ template <typename F> TWIN_INLINE void MapRegisters(float *d, const float *a, ui
 TWIN_INLINE bool AllSafe(VF x0, VF x1, VF x2, VF x3)
 {
     const VI magnitude = VI{} + 0x7fffffff, limit = VI{} + static_cast<int32_t>(kExpSafeBits);
-    const VI a = Bits(x0) & magnitude, b = Bits(x1) & magnitude, c = Bits(x2) & magnitude, d = Bits(x3) & magnitude;
+    const VI a = Bits(x0) & magnitude, b = Bits(x1) & magnitude, c = Bits(x2) & magnitude,
+             d = Bits(x3) & magnitude;
     const VI ab = a > b ? a : b, cd = c > d ? c : d;
     return LaneBits((ab > cd ? ab : cd) > limit) == 0;
 }
@@ -151,6 +156,9 @@ TWIN_INLINE void LnN(float *d, const float *a, uint32_t n)
 /// Rsqrt and Reciprocal of the chip are good to 1e-4 only (rules 4.8). Dropping 11 mantissa bits
 /// makes a kernel that relies on more fail here too.
 constexpr uint32_t kCoarseMask = 0xfffff800u;
-TWIN_INLINE float Coarse(float f) { return BitsFloat(FloatBits(f) & kCoarseMask); }
+TWIN_INLINE float Coarse(float f)
+{
+    return BitsFloat(FloatBits(f) & kCoarseMask);
+}
 
 }  // namespace twin::TWIN_ISA

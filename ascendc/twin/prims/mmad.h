@@ -2,13 +2,14 @@
 //
 // mmad.h - C[m,n] (+)= A[m,k] B[k,n] on the fractal layouts, no packing.
 //
-// A: [16 m][depth k] per fractal, fractals row by row of m. B: [depth k][16 n] per fractal, fractals
-// row by row of k. C: 16-column strips of M16 rows. Each fractal of A and B owns kSlot floats.
+// A: [16 m][depth k] per fractal, fractals row by row of m. B: [depth k][16 n] per fractal,
+// fractals row by row of k. C: 16-column strips of M16 rows. Each fractal of A and B owns kSlot
+// floats.
 //
 // A register tile holds kRows x kCols blocks of C while k runs; every element of C is one chain of
-// multiply-adds in ascending k whatever tile it falls in, so the tiling leaves no trace in the bits.
-// Rows up to the next multiple of the tile are computed and stored too: they lie inside the 16 x 16
-// block, whose lanes beyond m and n the chip leaves undefined.
+// multiply-adds in ascending k whatever tile it falls in, so the tiling leaves no trace in the
+// bits. Rows up to the next multiple of the tile are computed and stored too: they lie inside the
+// 16 x 16 block, whose lanes beyond m and n the chip leaves undefined.
 #pragma once
 
 #include "lanes.h"
@@ -17,13 +18,13 @@ namespace twin::TWIN_ISA
 {
 
 constexpr uint32_t kSlot = 256;
-constexpr int kVecs = 16 / kLanes;   // registers per row of a block
+constexpr int kVecs = 16 / kLanes;  // registers per row of a block
 
 /// Shape of one tile walk, in floats.
 struct TileShape {
     uint32_t k;
-    size_t aStep, bStep;   // from one k fractal to the next
-    size_t cStrip;         // from one 16-column strip of C to the next
+    size_t aStep, bStep;  // from one k fractal to the next
+    size_t cStrip;        // from one 16-column strip of C to the next
     bool accumulate;
 };
 
@@ -38,7 +39,8 @@ TWIN_INLINE void Tile(float *c, const float *a, const float *b, const TileShape 
 #pragma GCC unroll 16
         for (int w = 0; w < width; ++w) {
             acc[r][w] = s.accumulate
-                            ? Load(c + (w / kVecs) * s.cStrip + r * 16 + (w % kVecs) * kLanes) : VF{};
+                            ? Load(c + (w / kVecs) * s.cStrip + r * 16 + (w % kVecs) * kLanes)
+                            : VF{};
         }
     }
     auto step = [&](const float *ak, const float *bk) TWIN_LAMBDA {
@@ -79,7 +81,7 @@ TWIN_INLINE void Tile(float *c, const float *a, const float *b, const TileShape 
 
 // Tile heights that fill the register file and sum to 16 rows of a fractal.
 #if defined(__AVX512F__)
-constexpr int kPair = 2;                       // 8 x 32: 16 accumulators, 10 loads per 16 FMA
+constexpr int kPair = 2;  // 8 x 32: 16 accumulators, 10 loads per 16 FMA
 #else
 constexpr int kPair = 1;
 #endif
@@ -114,8 +116,8 @@ TWIN_INLINE void Band(float *c, const float *a, const float *b, uint32_t rows, c
     }
 }
 
-template <uint32_t depth> TWIN_INLINE void MmadBlocks(float *c, const float *a, const float *b,
-                                                      const MmadShape &m)
+template <uint32_t depth>
+TWIN_INLINE void MmadBlocks(float *c, const float *a, const float *b, const MmadShape &m)
 {
     const uint32_t mBlocks = (m.m + 15) / 16, nBlocks = (m.n + 15) / 16;
     const uint32_t kAlign = m.k16 ? 16 : depth;
@@ -141,7 +143,8 @@ template <uint32_t depth> TWIN_INLINE void MmadBlocks(float *c, const float *a, 
 
 /// m == 1: the chip reads A as plain contiguous k elements (rules 3.7). Row r of the tile would be
 /// another fractal row, so this is a loop of its own.
-template <uint32_t depth> TWIN_INLINE void Gemv(float *c, const float *a, const float *b, const MmadShape &m)
+template <uint32_t depth>
+TWIN_INLINE void Gemv(float *c, const float *a, const float *b, const MmadShape &m)
 {
     const uint32_t nBlocks = (m.n + 15) / 16;
     // 512 device bytes of A are one slot; fp32 fills half of it.
@@ -162,7 +165,8 @@ template <uint32_t depth> TWIN_INLINE void Gemv(float *c, const float *a, const 
     }
 }
 
-template <uint32_t depth> void MmadDepth(float *c, const float *a, const float *b, const MmadShape &m)
+template <uint32_t depth>
+void MmadDepth(float *c, const float *a, const float *b, const MmadShape &m)
 {
     if (m.m == 1) {
         Gemv<depth>(c, a, b, m);

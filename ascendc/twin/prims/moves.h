@@ -12,16 +12,26 @@ namespace twin::TWIN_ISA
 {
 
 /// Calls f with a value of the unsigned type that is `bytes` wide.
-template <typename F> TWIN_INLINE void ByWidth(uint32_t bytes, F f)
+template <typename F>
+TWIN_INLINE void ByWidth(uint32_t bytes, F f)
 {
     switch (bytes) {
-        case 1: f(uint8_t{}); break;
-        case 2: f(uint16_t{}); break;
-        case 4: f(uint32_t{}); break;
-        default: f(uint64_t{}); break;
+        case 1:
+            f(uint8_t{});
+            break;
+        case 2:
+            f(uint16_t{});
+            break;
+        case 4:
+            f(uint32_t{});
+            break;
+        default:
+            f(uint64_t{});
+            break;
     }
 }
 
+/// n equal elements.
 inline void Duplicate(void *d, uint64_t bits, uint32_t n, uint32_t elemBytes)
 {
     ByWidth(elemBytes, [=](auto zero) TWIN_LAMBDA {
@@ -32,6 +42,7 @@ inline void Duplicate(void *d, uint64_t bits, uint32_t n, uint32_t elemBytes)
     });
 }
 
+/// The walk wants three operands; a fill passes its destination for all of them.
 inline void DuplicateRep(void *d, uint64_t bits, const RepShape &s, uint32_t elemBytes)
 {
     RepShape t = s;
@@ -49,6 +60,7 @@ inline void DuplicateRep(void *d, uint64_t bits, const RepShape &s, uint32_t ele
     });
 }
 
+/// Blocks of one repeat may sit anywhere, hence the walk and not a memcpy.
 inline void CopyRep(void *d, const void *a, const RepShape &s, uint32_t elemBytes)
 {
     RepShape t = s;
@@ -57,13 +69,15 @@ inline void CopyRep(void *d, const void *a, const RepShape &s, uint32_t elemByte
     ByWidth(elemBytes, [=](auto zero) TWIN_LAMBDA {
         using U = decltype(zero);
         const U *src = static_cast<const U *>(a);
-        WalkRep(static_cast<U *>(d), src, src, t, [](U *x, const U *y, const U *, uint32_t n) TWIN_LAMBDA {
-            __builtin_memmove(x, y, n * sizeof(U));
-        });
+        WalkRep(static_cast<U *>(d), src, src, t,
+                [](U *x, const U *y, const U *, uint32_t n)
+                    TWIN_LAMBDA { __builtin_memmove(x, y, n * sizeof(U)); });
     });
 }
 
-inline void Brcb(void *d, const void *a, uint32_t repeat, uint32_t dBlk, uint32_t dRep, uint32_t elemBytes)
+/// Source elements in order, one block each.
+inline void Brcb(void *d, const void *a, uint32_t repeat, uint32_t dBlk, uint32_t dRep,
+                 uint32_t elemBytes)
 {
     ByWidth(elemBytes, [=](auto zero) TWIN_LAMBDA {
         using U = decltype(zero);
@@ -79,6 +93,7 @@ inline void Brcb(void *d, const void *a, uint32_t repeat, uint32_t dBlk, uint32_
     });
 }
 
+/// Offsets may be anything the caller checked, so elements move by memcpy.
 inline void Gather(void *d, const void *a, const uint32_t *byteOffsets, uint32_t base, uint32_t n,
                    uint32_t elemBytes)
 {
@@ -91,8 +106,10 @@ inline void Gather(void *d, const void *a, const uint32_t *byteOffsets, uint32_t
     });
 }
 
-inline uint32_t GatherMask(void *d, const void *a, const uint8_t *bits, uint32_t bitStep, uint32_t lanes,
-                           uint32_t repeat, uint32_t aBlk, uint32_t aRep, uint32_t elemBytes)
+/// bits advance by bitStep bytes per repeat (0: the same pattern for each).
+inline uint32_t GatherMask(void *d, const void *a, const uint8_t *bits, uint32_t bitStep,
+                           uint32_t lanes, uint32_t repeat, uint32_t aBlk, uint32_t aRep,
+                           uint32_t elemBytes)
 {
     uint32_t kept = 0;
     ByWidth(elemBytes, [&](auto zero) TWIN_LAMBDA {
@@ -122,7 +139,9 @@ inline void Transpose16(void *d, const void *a)
     }
 }
 
-inline void TransData(void *const *d, const void *const *a, uint32_t elemBytes, bool dHigh, bool aHigh)
+/// Through a copy of all 16 source blocks: destination blocks may be source blocks.
+inline void TransData(void *const *d, const void *const *a, uint32_t elemBytes, bool dHigh,
+                      bool aHigh)
 {
     uint8_t t[16][32];
     for (uint32_t i = 0; i < 16; ++i) {
@@ -132,7 +151,8 @@ inline void TransData(void *const *d, const void *const *a, uint32_t elemBytes, 
         for (uint32_t i = 0; i < (elemBytes == 4 ? 8u : 16u); ++i) {
             if (elemBytes == 4) {
                 // A column of 16 floats fills two destination blocks.
-                __builtin_memcpy(static_cast<uint8_t *>(d[2 * i + j / 8]) + (j % 8) * 4, t[j] + i * 4, 4);
+                __builtin_memcpy(static_cast<uint8_t *>(d[2 * i + j / 8]) + (j % 8) * 4,
+                                 t[j] + i * 4, 4);
             } else if (elemBytes == 2) {
                 __builtin_memcpy(static_cast<uint8_t *>(d[i]) + j * 2, t[j] + i * 2, 2);
             } else {
@@ -144,6 +164,7 @@ inline void TransData(void *const *d, const void *const *a, uint32_t elemBytes, 
 
 // --- DMA ---
 
+/// Blocks that touch on both sides are one copy.
 inline void CopyBlocks(void *d, const void *a, const BlockCopy &s)
 {
     if (s.srcStep == s.bytes && s.dstStep == s.bytes) {
@@ -151,11 +172,12 @@ inline void CopyBlocks(void *d, const void *a, const BlockCopy &s)
         return;
     }
     for (uint32_t i = 0; i < s.blocks; ++i) {
-        __builtin_memcpy(static_cast<char *>(d) + i * s.dstStep, static_cast<const char *>(a) + i * s.srcStep,
-                         s.bytes);
+        __builtin_memcpy(static_cast<char *>(d) + i * s.dstStep,
+                         static_cast<const char *>(a) + i * s.srcStep, s.bytes);
     }
 }
 
+/// Left padding, data, right padding; what follows up to the next line is not touched.
 inline void CopyPad(void *d, const void *a, const BlockCopy &s, const BlockPad &pad)
 {
     for (uint32_t i = 0; i < s.blocks; ++i) {
@@ -173,8 +195,11 @@ inline void CopyPad(void *d, const void *a, const BlockCopy &s, const BlockPad &
     }
 }
 
-/// GM rows to L1 Nz. Row by row: the source is read in order, each 32-byte piece lands in its strip.
-template <typename U> TWIN_INLINE void Nd2NzRows(U *d, const U *a, const Nd2Nz &s)
+/// GM rows to L1 Nz. Row by row: the source is read in order, each 32-byte piece lands in its
+/// strip.
+// Strips are dstC0 units of 32 bytes apart, rows of a strip dstN units.
+template <typename U>
+TWIN_INLINE void Nd2NzRows(U *d, const U *a, const Nd2Nz &s)
 {
     constexpr uint32_t c0 = PerBlock<U>();
     const uint32_t full = s.d / c0, tail = s.d % c0;

@@ -2,19 +2,20 @@
 //
 // prims.h - the twin's arithmetic and data movement on raw host pointers.
 //
-// One table of functions, built once per instruction set (baseline, AVX2+FMA, AVX-512) from the same
-// sources and chosen when the library is loaded. The instruction layer (twin/api) decodes an Ascend C
-// call, checks it, and ends in exactly one call through this table, in the fast and in the checked
-// build alike; that is why both give the same bits.
+// One table of functions, built once per instruction set (baseline, AVX2+FMA, AVX-512) from the
+// same sources and chosen when the library is loaded. The instruction layer (twin/api) decodes an
+// Ascend C call, checks it, and ends in exactly one call through this table, in the fast and in the
+// checked build alike; that is why both give the same bits.
 //
 // Rules for every primitive here:
 //  * no checks: arguments are legal, pointers valid, counts possibly zero;
-//  * an element's result depends on its own operands only, never on where the vector body ends or how
+//  * an element's result depends on its own operands only, never on where the vector body ends or
+//  how
 //    a pointer is aligned. So a tile may be cut in any way without changing a bit;
 //  * L0A and L0B are private to the cube and can't be read back, so their host form is free: every
-//    element is a float already, a 512-byte device fractal owns a slot of 256 floats (host float index
-//    = device byte / 2). A keeps the device order [16 m][C0 k]; B is kept as [C0 k][16 n], the order
-//    the matrix loop reads.
+//    element is a float already, a 512-byte device fractal owns a slot of 256 floats (host float
+//    index = device byte / 2). A keeps the device order [16 m][C0 k]; B is kept as [C0 k][16 n],
+//    the order the matrix loop reads.
 #pragma once
 
 #include <cstddef>
@@ -31,15 +32,34 @@ namespace twin
 enum class Ty : uint8_t { kF32, kF16, kI32, kI16, kCount };
 
 enum class Binary : uint8_t {
-    kAdd, kSub, kMul, kDiv, kMax, kMin, kAddRelu, kSubRelu, kAnd, kOr,
-    kMulAddDst, kFusedMulAdd, kFusedMulAddRelu, kCount
+    kAdd,
+    kSub,
+    kMul,
+    kDiv,
+    kMax,
+    kMin,
+    kAddRelu,
+    kSubRelu,
+    kAnd,
+    kOr,
+    kMulAddDst,
+    kFusedMulAdd,
+    kFusedMulAddRelu,
+    kCount
 };
-enum class Unary : uint8_t {
-    kAbs, kExp, kLn, kSqrt, kRsqrt, kReciprocal, kRelu, kNot, kCount
-};
+enum class Unary : uint8_t { kAbs, kExp, kLn, kSqrt, kRsqrt, kReciprocal, kRelu, kNot, kCount };
 /// Tensor-scalar forms. Shifts on kI16/kI32 are the unsigned ones of the type table.
 enum class Scalar : uint8_t {
-    kAdds, kMuls, kMaxs, kMins, kLeakyRelu, kAxpy, kShiftLeft, kShiftRight, kShiftRightRound, kCount
+    kAdds,
+    kMuls,
+    kMaxs,
+    kMins,
+    kLeakyRelu,
+    kAxpy,
+    kShiftLeft,
+    kShiftRight,
+    kShiftRightRound,
+    kCount
 };
 enum class Cmp : uint8_t { kLt, kGt, kEq, kLe, kGe, kNe, kCount };
 enum class Fold : uint8_t { kSum, kMax, kMin, kCount };
@@ -52,12 +72,16 @@ constexpr bool HasBinary(Binary op, Ty t)
         case Binary::kDiv:
         case Binary::kMulAddDst:
         case Binary::kFusedMulAdd:
-        case Binary::kFusedMulAddRelu: return real;
+        case Binary::kFusedMulAddRelu:
+            return real;
         case Binary::kAddRelu:
-        case Binary::kSubRelu: return t != Ty::kI32;
+        case Binary::kSubRelu:
+            return t != Ty::kI32;
         case Binary::kAnd:
-        case Binary::kOr: return t == Ty::kI16;
-        default: return true;
+        case Binary::kOr:
+            return t == Ty::kI16;
+        default:
+            return true;
     }
 }
 
@@ -72,19 +96,42 @@ constexpr bool HasScalar(Scalar op, Ty t)
     const bool real = t == Ty::kF32 || t == Ty::kF16;
     switch (op) {
         case Scalar::kLeakyRelu:
-        case Scalar::kAxpy: return real;
+        case Scalar::kAxpy:
+            return real;
         case Scalar::kShiftLeft:
         case Scalar::kShiftRight:
-        case Scalar::kShiftRightRound: return !real;
-        default: return true;
+        case Scalar::kShiftRightRound:
+            return !real;
+        default:
+            return true;
     }
 }
 
 /// Cast pairs that exist on the chip (rules 4.4), source first.
 enum class CastPair : uint8_t {
-    kF16F32, kBf16F32, kF32F16, kF32Bf16, kF32F32, kF32I16, kF32I32, kF32I64, kBf16I32,
-    kI16F32, kI16F16, kI32F32, kI32I16, kI32I64, kI64F32, kI64I32,
-    kF16I32, kF16I16, kF16I8, kF16U8, kI8F16, kU8F16, kCount
+    kF16F32,
+    kBf16F32,
+    kF32F16,
+    kF32Bf16,
+    kF32F32,
+    kF32I16,
+    kF32I32,
+    kF32I64,
+    kBf16I32,
+    kI16F32,
+    kI16F16,
+    kI32F32,
+    kI32I16,
+    kI32I64,
+    kI64F32,
+    kI64I32,
+    kF16I32,
+    kF16I16,
+    kF16I8,
+    kF16U8,
+    kI8F16,
+    kU8F16,
+    kCount
 };
 /// Same order as AscendC::RoundMode.
 enum class Round : uint8_t { kNone, kRint, kFloor, kCeil, kRound, kTrunc, kOdd, kCount };
@@ -92,14 +139,16 @@ enum class Round : uint8_t { kNone, kRint, kFloor, kCeil, kRound, kTrunc, kOdd, 
 /// Legal rounding modes of a pair as bits of Round.
 constexpr uint32_t CastModes(CastPair p)
 {
-    constexpr uint32_t none = 1u << 0, five = 0x3eu, odd = 1u << 6;   // five: RINT .. TRUNC
+    constexpr uint32_t none = 1u << 0, five = 0x3eu, odd = 1u << 6;  // five: RINT .. TRUNC
     switch (p) {
-        case CastPair::kF32F16: return none | five | odd;
+        case CastPair::kF32F16:
+            return none | five | odd;
         case CastPair::kI32F32:
         case CastPair::kI16F16:
         case CastPair::kF16I8:
-        case CastPair::kF16U8: return none | five;
-        case CastPair::kF32Bf16:   // NONE compiles with the real headers and is illegal all the same
+        case CastPair::kF16U8:
+            return none | five;
+        case CastPair::kF32Bf16:  // NONE compiles with the real headers and is illegal all the same
         case CastPair::kF32F32:
         case CastPair::kF32I16:
         case CastPair::kF32I32:
@@ -107,8 +156,10 @@ constexpr uint32_t CastModes(CastPair p)
         case CastPair::kBf16I32:
         case CastPair::kI64F32:
         case CastPair::kF16I32:
-        case CastPair::kF16I16: return five;
-        default: return none;
+        case CastPair::kF16I16:
+            return five;
+        default:
+            return none;
     }
 }
 
@@ -185,7 +236,8 @@ struct Prims {
     using FoldIndexFn = void (*)(void *d, const void *a, const FoldShape &s, FoldOut out);
     using FoldAllFn = void (*)(void *d, const void *a, uint32_t n, bool index);
 
-    template <typename E> static constexpr size_t N = static_cast<size_t>(E::kCount);
+    template <typename E>
+    static constexpr size_t N = static_cast<size_t>(E::kCount);
 
     // --- vector arithmetic; a null entry is an operation the type does not have ---
     BinaryFn binary[N<Binary>][N<Ty>];
@@ -208,14 +260,14 @@ struct Prims {
     /// d[i] = bit i ? a[i] : b[i]; elemBytes 2 or 4. `period` > 0 repeats the first period bits.
     void (*select)(void *d, const uint8_t *bits, const void *a, const void *b, uint32_t n,
                    uint32_t elemBytes, uint32_t period);
-    void (*selectScalar)(void *d, const uint8_t *bits, const void *a, uint32_t scalarBits, uint32_t n,
-                         uint32_t elemBytes, uint32_t period);
+    void (*selectScalar)(void *d, const uint8_t *bits, const void *a, uint32_t scalarBits,
+                         uint32_t n, uint32_t elemBytes, uint32_t period);
 
     // --- reductions; [Ty] holds kF32 and kF16 only ---
     FoldFn blockFold[N<Fold>][2];
     FoldFn wholeSum[2];
     FoldFn pairSum[2];
-    FoldIndexFn wholeIndex[N<Fold>][2];   // kMax and kMin
+    FoldIndexFn wholeIndex[N<Fold>][2];  // kMax and kMin
     FoldAllFn foldAll[N<Fold>][2];
 
     // --- fills, moves inside UB ---
@@ -233,12 +285,13 @@ struct Prims {
     void (*arith[N<Ty>])(void *d, uint32_t firstBits, uint32_t stepBits, uint32_t n);
     void (*transpose16)(void *d, const void *a);
     /// TransDataTo5HD for one repeat; lists of 16 blocks.
-    void (*transData)(void *const *d, const void *const *a, uint32_t elemBytes, bool dHigh, bool aHigh);
+    void (*transData)(void *const *d, const void *const *a, uint32_t elemBytes, bool dHigh,
+                      bool aHigh);
 
     // --- DMA ---
     void (*copyBlocks)(void *d, const void *a, const BlockCopy &s);
     void (*copyPad)(void *d, const void *a, const BlockCopy &s, const BlockPad &pad);
-    void (*addBlocks[N<Ty>])(void *d, const void *a, const BlockCopy &s);   // atomic add
+    void (*addBlocks[N<Ty>])(void *d, const void *a, const BlockCopy &s);  // atomic add
     void (*addBlocksBf16)(void *d, const void *a, const BlockCopy &s);
     void (*nd2nz)(void *d, const void *a, const Nd2Nz &s, uint32_t elemBytes);
 
@@ -255,7 +308,10 @@ struct Prims {
 /// The active table; filled before main by the best instruction set of this machine, at most
 /// FLA_NPU_TWIN_ISA (baseline, avx2, avx512).
 extern TWIN_EXPORT Prims gPrims;
-inline const Prims &P() { return gPrims; }
+inline const Prims &P()
+{
+    return gPrims;
+}
 
 /// Name of the active instruction set.
 TWIN_EXPORT const char *IsaName();

@@ -11,6 +11,7 @@
 namespace twin::TWIN_ISA
 {
 
+/// Shuffle indices 0, 2, 4 .. over two registers.
 TWIN_INLINE VI EvenLanes()
 {
     VI m{};
@@ -20,7 +21,9 @@ TWIN_INLINE VI EvenLanes()
     return m;
 }
 
-template <Fold op> TWIN_INLINE VF FoldOf(VF a, VF b)
+/// One pair of lanes; a nan wins an extreme.
+template <Fold op>
+TWIN_INLINE VF FoldOf(VF a, VF b)
 {
     if constexpr (op == Fold::kSum) {
         return a + b;
@@ -30,17 +33,22 @@ template <Fold op> TWIN_INLINE VF FoldOf(VF a, VF b)
         return ((a < b) | (a != a)) ? a : b;
     }
 }
-template <Fold op> TWIN_INLINE VF Merge(VF a, VF b)
+template <Fold op>
+TWIN_INLINE VF Merge(VF a, VF b)
 {
-    return FoldOf<op>(__builtin_shuffle(a, b, EvenLanes()), __builtin_shuffle(a, b, EvenLanes() + 1));
+    return FoldOf<op>(__builtin_shuffle(a, b, EvenLanes()),
+                      __builtin_shuffle(a, b, EvenLanes() + 1));
 }
-template <Fold op> TWIN_INLINE float Identity()
+/// Stands in for a masked lane: it leaves the others' result alone.
+template <Fold op>
+TWIN_INLINE float Identity()
 {
     return op == Fold::kSum ? 0.0f : BitsFloat(op == Fold::kMax ? 0xff800000u : 0x7f800000u);
 }
 
 /// `levels` tree levels over `lanes` floats in place; lanes >> levels results at the front.
-template <Fold op, uint32_t lanes, uint32_t levels> TWIN_INLINE void FoldTree(float *t)
+template <Fold op, uint32_t lanes, uint32_t levels>
+TWIN_INLINE void FoldTree(float *t)
 {
     VF v[lanes / kLanes];
     uint32_t n = lanes / kLanes;
@@ -61,14 +69,19 @@ template <Fold op, uint32_t lanes, uint32_t levels> TWIN_INLINE void FoldTree(fl
     }
 }
 
-template <typename T> constexpr uint32_t kRepLanes = 256 / sizeof(T);
-template <typename T> TWIN_INLINE bool LaneOn(const uint64_t mask[2], uint32_t lane)
+/// 256 bytes.
+template <typename T>
+constexpr uint32_t kRepLanes = 256 / sizeof(T);
+/// Whether a lane takes part.
+template <typename T>
+TWIN_INLINE bool LaneOn(const uint64_t mask[2], uint32_t lane)
 {
     return mask[lane / 64] >> (lane % 64) & 1;
 }
 
 /// The active lanes of one repeat as floats; `identity` where masked.
-template <typename T> TWIN_INLINE void LoadLanes(float *t, const T *a, const FoldShape &s, float identity)
+template <typename T>
+TWIN_INLINE void LoadLanes(float *t, const T *a, const FoldShape &s, float identity)
 {
     constexpr uint32_t lanes = kRepLanes<T>;
     const uint32_t prefix = PrefixLanes(s.mask, lanes);
@@ -86,12 +99,15 @@ template <typename T> TWIN_INLINE void LoadLanes(float *t, const T *a, const Fol
     }
 }
 
-/// Folds groups of 2^levels neighbouring lanes; a group with no active lane leaves its result alone.
-template <Fold op, typename T, uint32_t levels> void FoldGroups(void *d, const void *a, const FoldShape &s)
+/// Folds groups of 2^levels neighbouring lanes; a group with no active lane leaves its result
+/// alone.
+template <Fold op, typename T, uint32_t levels>
+void FoldGroups(void *d, const void *a, const FoldShape &s)
 {
     constexpr uint32_t lanes = kRepLanes<T>, group = 1u << levels, results = lanes >> levels;
     T *dst = static_cast<T *>(d);
     const T *src = static_cast<const T *>(a);
+    // Which results exist depends on the mask alone, so it is worked out once.
     bool live[results];
     bool all = true;
     for (uint32_t g = 0; g < results; ++g) {
@@ -101,6 +117,7 @@ template <Fold op, typename T, uint32_t levels> void FoldGroups(void *d, const v
         }
         all &= live[g];
     }
+    // The usual call, all lanes of adjacent blocks, needs no lane by lane load.
     const bool whole = kIsFloat<T> && s.aBlk == 1 && PrefixLanes(s.mask, lanes) == lanes;
     for (uint32_t r = 0; r < s.repeat; ++r) {
         float t[lanes];
@@ -120,9 +137,15 @@ template <Fold op, typename T, uint32_t levels> void FoldGroups(void *d, const v
     }
 }
 
-constexpr uint32_t Log2(uint32_t v) { return v <= 1 ? 0 : 1 + Log2(v / 2); }
-template <typename T> constexpr uint32_t kBlockLevels = Log2(PerBlock<T>());
-template <typename T> constexpr uint32_t kWholeLevels = Log2(kRepLanes<T>);
+// Levels of the tree that fold a block, and a whole repeat.
+constexpr uint32_t Log2(uint32_t v)
+{
+    return v <= 1 ? 0 : 1 + Log2(v / 2);
+}
+template <typename T>
+constexpr uint32_t kBlockLevels = Log2(PerBlock<T>());
+template <typename T>
+constexpr uint32_t kWholeLevels = Log2(kRepLanes<T>);
 
 struct Best {
     float value;
@@ -130,7 +153,8 @@ struct Best {
 };
 
 /// The extreme lane of one repeat; the first one wins a tie, a nan wins everything.
-template <Fold op, typename T> TWIN_INLINE Best BestLane(const T *a, const FoldShape &s)
+template <Fold op, typename T>
+TWIN_INLINE Best BestLane(const T *a, const FoldShape &s)
 {
     Best best{Identity<op>(), ~0u};
     for (uint32_t i = 0; i < kRepLanes<T>; ++i) {
@@ -147,9 +171,14 @@ template <Fold op, typename T> TWIN_INLINE Best BestLane(const T *a, const FoldS
 }
 
 /// An index is stored as raw bits in the element type, as the chip does.
-template <typename T> TWIN_INLINE void StoreIndex(T *d, uint32_t index) { __builtin_memcpy(d, &index, sizeof(T)); }
+template <typename T>
+TWIN_INLINE void StoreIndex(T *d, uint32_t index)
+{
+    __builtin_memcpy(d, &index, sizeof(T));
+}
 
-template <Fold op, typename T> void WholeIndex(void *d, const void *a, const FoldShape &s, FoldOut out)
+template <Fold op, typename T>
+void WholeIndex(void *d, const void *a, const FoldShape &s, FoldOut out)
 {
     const T *src = static_cast<const T *>(a);
     for (uint32_t r = 0; r < s.repeat; ++r) {
@@ -159,7 +188,9 @@ template <Fold op, typename T> void WholeIndex(void *d, const void *a, const Fol
             continue;
         }
         switch (out) {
-            case FoldOut::kValue: to[0] = Narrow<T>(best.value); break;
+            case FoldOut::kValue:
+                to[0] = Narrow<T>(best.value);
+                break;
             case FoldOut::kValueIndex:
                 to[0] = Narrow<T>(best.value);
                 StoreIndex(to + 1, best.lane);
@@ -177,16 +208,24 @@ template <Fold op, typename T> void WholeIndex(void *d, const void *a, const Fol
 }
 
 /// ReduceSum/Max/Min over n elements: repeats folded one after the other.
-template <Fold op, typename T> void FoldAll(void *d, const void *a, uint32_t n, bool index)
+template <Fold op, typename T>
+void FoldAll(void *d, const void *a, uint32_t n, bool index)
 {
     constexpr uint32_t lanes = kRepLanes<T>;
     const T *src = static_cast<const T *>(a);
+    // The chip keeps the running value in a register as wide as float.
     float total = 0;
     uint32_t where = 0;
     for (uint32_t i = 0; i < n; i += lanes) {
         const uint32_t m = Min2(lanes, n - i);
-        FoldShape s{{m >= 64 ? ~0ull : (1ull << m) - 1, m >= 128 ? ~0ull : m > 64 ? (1ull << (m - 64)) - 1 : 0},
-                    1, 1, 1, 8};
+        // The last repeat may be short: the missing lanes are masked.
+        FoldShape s{{m >= 64 ? ~0ull : (1ull << m) - 1, m >= 128 ? ~0ull
+                                                        : m > 64 ? (1ull << (m - 64)) - 1
+                                                                 : 0},
+                    1,
+                    1,
+                    1,
+                    8};
         if constexpr (op == Fold::kSum) {
             float t[lanes];
             LoadLanes(t, src + i, s, 0.0f);

@@ -14,10 +14,15 @@ namespace twin::TWIN_ISA
 
 constexpr uint32_t kBlockBytes = 32;
 
-template <typename T> constexpr uint32_t PerBlock() { return kBlockBytes / sizeof(T); }
+template <typename T>
+constexpr uint32_t PerBlock()
+{
+    return kBlockBytes / sizeof(T);
+}
 
 /// Element `lane` of a repeat that starts at p, blocks `blk` apart.
-template <typename T> TWIN_INLINE T *Lane(T *p, uint32_t lane, uint32_t blk)
+template <typename T>
+TWIN_INLINE T *Lane(T *p, uint32_t lane, uint32_t blk)
 {
     return p + (lane / PerBlock<T>()) * blk * PerBlock<T>() + lane % PerBlock<T>();
 }
@@ -54,8 +59,14 @@ class LaneRuns
     LaneRun runs_[128];
 };
 
-constexpr uint32_t Max2(uint32_t a, uint32_t b) { return a > b ? a : b; }
-constexpr uint32_t Min2(uint32_t a, uint32_t b) { return a < b ? a : b; }
+constexpr uint32_t Max2(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+constexpr uint32_t Min2(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
 
 /// Number of leading lanes when the mask is a prefix, 0 otherwise.
 TWIN_INLINE uint32_t PrefixLanes(const uint64_t mask[2], uint32_t lanes)
@@ -65,11 +76,13 @@ TWIN_INLINE uint32_t PrefixLanes(const uint64_t mask[2], uint32_t lanes)
         return (lo & (lo + 1)) == 0 ? static_cast<uint32_t>(__builtin_popcountll(lo)) : 0;
     }
     return lo == ~0ull && (hi & (hi + 1)) == 0
-               ? 64 + static_cast<uint32_t>(__builtin_popcountll(hi)) : 0;
+               ? 64 + static_cast<uint32_t>(__builtin_popcountll(hi))
+               : 0;
 }
 
 /// A contiguous image of one repeat of an operand whose blocks are `blk` apart.
-template <uint32_t lanes, typename T> class Packed
+template <uint32_t lanes, typename T>
+class Packed
 {
   public:
     explicit Packed(uint32_t blk) : blk_(blk) {}
@@ -80,7 +93,8 @@ template <uint32_t lanes, typename T> class Packed
             return p;
         }
         for (uint32_t i = 0; i * PerBlock<T>() < n; ++i) {
-            __builtin_memcpy(image_ + i * PerBlock<T>(), p + size_t(i) * blk_ * PerBlock<T>(), kBlockBytes);
+            __builtin_memcpy(image_ + i * PerBlock<T>(), p + size_t(i) * blk_ * PerBlock<T>(),
+                             kBlockBytes);
         }
         return image_;
     }
@@ -88,7 +102,8 @@ template <uint32_t lanes, typename T> class Packed
     {
         for (uint32_t i = 0; blk_ != 1 && i * PerBlock<T>() < n; ++i) {
             const uint32_t rest = Min2(n - i * PerBlock<T>(), PerBlock<T>());
-            __builtin_memcpy(p + size_t(i) * blk_ * PerBlock<T>(), image_ + i * PerBlock<T>(), rest * sizeof(T));
+            __builtin_memcpy(p + size_t(i) * blk_ * PerBlock<T>(), image_ + i * PerBlock<T>(),
+                             rest * sizeof(T));
         }
     }
 
@@ -110,7 +125,8 @@ __attribute__((noinline)) void WalkRep(D *d, const A *a, const B *b, const RepSh
     const uint32_t prefix = PrefixLanes(s.mask, lanes);
     if (prefix > 0) {
         // Repeats that touch are one run. Strided blocks (a row broadcast has stride 0) are packed.
-        const bool joined = dense && prefix == lanes && dStep == lanes && aStep == lanes && bStep == lanes;
+        const bool joined =
+            dense && prefix == lanes && dStep == lanes && aStep == lanes && bStep == lanes;
         const uint32_t repeat = joined ? 1 : s.repeat, n = joined ? lanes * s.repeat : prefix;
         Packed<lanes, D> pd(s.dBlk);
         Packed<lanes, A> pa(s.aBlk);
@@ -124,7 +140,7 @@ __attribute__((noinline)) void WalkRep(D *d, const A *a, const B *b, const RepSh
         }
         return;
     }
-    constexpr uint32_t block = kBlockBytes / wide;   // smallest run that no stride can split
+    constexpr uint32_t block = kBlockBytes / wide;  // smallest run that no stride can split
     const LaneRuns runs(s.mask, lanes, dense ? 0 : block);
     for (uint32_t r = 0; r < s.repeat; ++r) {
         for (uint32_t i = 0; i < runs.Count(); ++i) {

@@ -12,19 +12,24 @@
 namespace twin::TWIN_ISA
 {
 
-template <int first, int end, typename F> TWIN_INLINE void ForEach(F f)
+/// f(Int<first>), .. f(Int<end - 1>): a loop whose index is a constant.
+template <int first, int end, typename F>
+TWIN_INLINE void ForEach(F f)
 {
     if constexpr (first < end) {
         f(Int<first>{});
         ForEach<first + 1, end>(f);
     }
 }
-template <typename E> constexpr int kN = static_cast<int>(E::kCount);
+template <typename E>
+constexpr int kN = static_cast<int>(E::kCount);
 
+/// Every operation and type that HasBinary, HasUnary and HasScalar allow.
 void FillArithmetic(Prims &p)
 {
     ForEach<0, kN<Ty>>([&](auto t) {
         constexpr Ty ty = static_cast<Ty>(decltype(t)::value);
+        // Entries the type lacks stay null.
         using T = typename TyOf<ty>::Store;
         ForEach<0, kN<Binary>>([&](auto o) {
             constexpr Binary op = static_cast<Binary>(decltype(o)::value);
@@ -54,6 +59,7 @@ void FillArithmetic(Prims &p)
     p.axpyMixedRep = ScalarReps<Scalar::kAxpy, float, Half>;
 }
 
+/// Every pair with every mode.
 void FillCasts(Prims &p)
 {
     ForEach<0, kN<CastPair>>([&](auto c) {
@@ -73,7 +79,9 @@ void FillCasts(Prims &p)
     });
 }
 
-template <typename T> void FillReductions(Prims &p, int column)
+/// Columns: 0 float, 1 half.
+template <typename T>
+void FillReductions(Prims &p, int column)
 {
     ForEach<0, kN<Fold>>([&](auto f) {
         constexpr Fold op = static_cast<Fold>(decltype(f)::value);
@@ -87,12 +95,14 @@ template <typename T> void FillReductions(Prims &p, int column)
     p.pairSum[column] = FoldGroups<Fold::kSum, T, 1>;
 }
 
-template <Ty ty> void FillCompares(Prims &p)
+// Comparisons of one column.
+template <Ty ty>
+void FillCompares(Prims &p)
 {
     using T = typename TyOf<ty>::Store;
     ForEach<0, kN<Cmp>>([&](auto c) {
         constexpr Cmp op = static_cast<Cmp>(decltype(c)::value);
-        if constexpr (ty != Ty::kI32 || op == Cmp::kEq) {   // int32 knows equality only
+        if constexpr (ty != Ty::kI32 || op == Cmp::kEq) {  // int32 knows equality only
             p.compare[decltype(c)::value][int(ty)] = CompareCount<op, T>;
             p.compareScalar[decltype(c)::value][int(ty)] = CompareScalarCount<op, T>;
         }
@@ -100,18 +110,20 @@ template <Ty ty> void FillCompares(Prims &p)
 }
 
 /// CreateVecIndex and ArithProgression.
-template <Ty ty> void Arith(void *d, uint32_t firstBits, uint32_t stepBits, uint32_t n)
+template <Ty ty>
+void Arith(void *d, uint32_t firstBits, uint32_t stepBits, uint32_t n)
 {
     using T = typename TyOf<ty>::Store;
     const auto first = ScalarFromBits<T>(firstBits), step = ScalarFromBits<T>(stepBits);
     using W = decltype(Widen(T{}));
     for (uint32_t i = 0; i < n; ++i) {
         const W at = static_cast<W>(static_cast<int32_t>(i));
-        static_cast<T *>(d)[i] = Narrow<T>(BinaryOp<Binary::kAdd>::Do<W>(
-            0, first, BinaryOp<Binary::kMul>::Do<W>(0, step, at)));
+        static_cast<T *>(d)[i] = Narrow<T>(
+            BinaryOp<Binary::kAdd>::Do<W>(0, first, BinaryOp<Binary::kMul>::Do<W>(0, step, at)));
     }
 }
 
+/// Operations without arithmetic: one body for all types of a width.
 void FillMoves(Prims &p)
 {
     p.select = Select;
@@ -135,6 +147,7 @@ void FillMoves(Prims &p)
     p.addBlocksBf16 = AddBlocks<Bf16>;
 }
 
+/// Called by dispatch.cpp for the instruction set it chose.
 void FillVector(Prims &p)
 {
     FillArithmetic(p);

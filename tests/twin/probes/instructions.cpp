@@ -18,11 +18,10 @@ struct Tiling {
 class Instructions
 {
   public:
-    Instructions(GM_ADDR x, GM_ADDR y, GM_ADDR workspace, const Tiling &t) : t_(t)
+    Instructions(GM_ADDR x, GM_ADDR y, const Tiling &t) : t_(t)
     {
         x_.SetGlobalBuffer((__gm__ float *)x, 4096);
         y_.SetGlobalBuffer((__gm__ float *)y, 4096);
-        wide_.SetGlobalBuffer((__gm__ float *)workspace, 1 << 17);
     }
 
     void Vector(TPipe &pipe)
@@ -121,10 +120,11 @@ class Instructions
             case 41:
                 Compare(bits, a_, b_, CMPMODE::LT, v);  // compare count
                 break;
-            case 42:
-                Compare(bits, a_.ReinterpretCast<int32_t>(), b_.ReinterpretCast<int32_t>(),
-                        static_cast<CMPMODE>(v), 64);  // compare mode
+            case 42: {
+                LocalTensor<int32_t> i = a_.ReinterpretCast<int32_t>();
+                Compare(bits, i, i, static_cast<CMPMODE>(v), 64);  // compare mode
                 break;
+            }
             case 43:
                 Select(b_, bits, a_, a_[64], static_cast<SELMODE>(v), 64);  // select mode
                 break;
@@ -178,7 +178,7 @@ class Instructions
         LoadData3DParamsV2<float> p = Square();
         switch (t_.which) {
             case 100:
-                DataCopy(tile_, wide_, Nd2NzParams{1, 1, 16, 0, v, 16, 1, 0});  // row stride
+                DataCopy(tile_, x_, Nd2NzParams{1, 1, 16, 0, v, 16, 1, 0});  // row stride
                 break;
             case 101:
                 Tile(16);
@@ -207,15 +207,17 @@ class Instructions
                 Tile(16);
                 LoadData(v == 0 ? left_ : sum_, tile_, p);  // load path
                 break;
-            case 107:
-                InitConstValue(v == 0 ? left_ : sum_,
-                               InitConstValueParams<float>{1, 1, 0, 0.0f});  // fill
+            case 107: {
+                InitConstValueParams<float> fill(1, 1, 0, 0.0f);
+                InitConstValue(v == 0 ? left_ : sum_, fill);  // fill
                 break;
-            case 108:
+            }
+            case 108: {
                 Tile(16);
-                DataCopy(v == 0 ? table_.Get<float>() : tile_, tile_,
-                         DataCopyParams(1, 1, 0, 0));  // local path
+                LocalTensor<float> to = v == 0 ? table_.Get<float>() : tile_;
+                DataCopy(to, tile_, DataCopyParams(1, 1, 0, 0));  // local path
                 break;
+            }
             default:
                 break;
         }
@@ -226,6 +228,7 @@ class Instructions
         const uint32_t v = t_.v, which = t_.which;
         Tile(which == 120 || which == 121 ? v : 16);
         LoadData(left_, tile_, Square());
+        PipeBarrier<PIPE_ALL>();
         Tile(16);
         LoadData(right_, tile_, Square());
         PipeBarrier<PIPE_ALL>();
@@ -249,7 +252,7 @@ class Instructions
     }
 
     Tiling t_;
-    GlobalTensor<float> x_, y_, wide_;
+    GlobalTensor<float> x_, y_;
     TBuf<TPosition::VECCALC> buffer_;
     TBuf<TPosition::A1> l1_;
     TBuf<TPosition::A2> l0a_;
@@ -268,7 +271,7 @@ extern "C" __global__ __aicore__ void instructions(GM_ADDR x, GM_ADDR y, GM_ADDR
     REGISTER_TILING_DEFAULT(probe::Tiling);
     GET_TILING_DATA_WITH_STRUCT(probe::Tiling, t, tiling);
     AscendC::TPipe pipe;
-    probe::Instructions op(x, y, workspace, t);
+    probe::Instructions op(x, y, t);
     if ASCEND_IS_AIV {
         op.Vector(pipe);
     }
