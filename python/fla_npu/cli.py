@@ -68,10 +68,15 @@ def _rows(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> 
     return table
 
 
+def _words(value) -> str:
+    """A value of the report as text; lists without brackets."""
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def _print_info(console: Console, facts: dict) -> None:
     from .info import TWIN_SETTINGS
 
-    build = [(key, str(value)) for key, value in facts["build"].items() if value not in ("", [], None)]
+    build = [(key, _words(value)) for key, value in facts["build"].items() if value]
     console.print(_rows("Installed", (), build))
     places = [
         (("-> " if p["used"] else "   ") + p["source"], p["path"] or "-", p["state"]) for p in facts["places"]
@@ -80,7 +85,7 @@ def _print_info(console: Console, facts: dict) -> None:
     if facts["problem"]:
         console.print(Text("\n" + facts["problem"], style="red"))
         return
-    used = [(key, ", ".join(v) if isinstance(v, list) else str(v)) for key, v in facts["opp"].items()]
+    used = [(key, _words(value)) for key, value in facts["opp"].items()]
     console.print(_rows("\nIn use", (), used))
     operators = [(name, reason or "ok") for name, reason in facts["operators"].items()]
     console.print(_rows("\nOperators", (), operators))
