@@ -177,7 +177,7 @@ class StateVector
         AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(kLanes + i);
     }
 
-    /// E(G_last): 0 for any decay below the range of fp32, -inf included.
+    /// E(G_last): 0 for any decay below the range of fp32, -inf included. No barrier at its end.
     __aicore__ inline void MakeDecay(Lane &lane)
     {
         constexpr float kLn2 = 0.69314718055994530942f;
@@ -191,7 +191,6 @@ class StateVector
         AscendC::Muls(lane.decay, lane.decay, perUnit, kDim);
         AscendC::PipeBarrier<PIPE_V>();
         AscendC::Exp(lane.decay, lane.decay, kDim);
-        AscendC::PipeBarrier<PIPE_V>();
     }
 
     /// v_new = bf16(u - W), this core's rows.
@@ -205,10 +204,11 @@ class StateVector
         const Share share = ShareOf(step.rows);
         const uint32_t count = share.count * kDim;
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kLanes + i);
+        MakeDecay(lane);
         if (count > 0) {
             Widen(lane.wideU, lane.u, count);
         }
-        MakeDecay(lane);  // its last fence serves wideU too
+        AscendC::PipeBarrier<PIPE_V>();  // for both
         AscendC::CrossCoreWaitFlag(FlagOf(i, kReadReady));
         if (count > 0) {
             AscendC::DataCopy(lane.incoming, lane.exchange[share.first * kDim], count);
