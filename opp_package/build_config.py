@@ -91,10 +91,11 @@ def git_revision() -> str:
 
 
 def local_label(backend: str, home: str, socs: list[str]) -> str:
-    """'twin' or, say, 'cann8.1.rc1.ascend910b': pip must not mix wheels of two kinds."""
+    """'twin' or, say, 'cann8.1.ascend910b': pip must not mix wheels of two kinds."""
     if backend == "twin":
         return "twin"
-    parts = [f"cann{cann_version(home)}", *(soc.replace("_", ".") for soc in socs)]
+    release = ".".join(cann_version(home).split(".")[:2])
+    parts = [f"cann{release}", *(soc.replace("_", ".") for soc in socs)]
     return re.sub(r"[^a-z0-9.]+", ".", ".".join(parts).lower()).strip(".")
 
 
