@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a build is for: CANN or twin, which chips, which operators, which version."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+OPTIONS = ("FLA_NPU_BACKEND", "FLA_NPU_SOC", "FLA_NPU_OPS", "ASCEND_HOME_PATH")
+
+
+@pytest.fixture(autouse=True)
+def no_options(monkeypatch):
+    for name in OPTIONS:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def config():
+    place = importlib.util.spec_from_file_location("build_config", ROOT / "opp_package/build_config.py")
+    module = importlib.util.module_from_spec(place)
+    place.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def toolkit(config, tmp_path):
+    """A folder with the files that make a toolkit one; nothing in it works."""
+    home = tmp_path / "toolkit"
+    for name in config.TOOLKIT_FILES:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).touch()
+    (home / "version.cfg").write_text("runtime_running_version=[8.1.RC1:8.1.RC1]\n")
+    return home
+
+
+def test_auto_without_cann_is_the_twin(config):
+    made = config.decide("", "", "")
+    assert (made["backend"], made["socs"]) == ("twin", ["ascend910b"])
+    assert made["version"] == f"{config.VERSION}+twin"
+
+
+def test_auto_with_cann_is_cann(config, toolkit, monkeypatch):
+    monkeypatch.setenv("ASCEND_HOME_PATH", str(toolkit))
+    made = config.decide("auto", "ascend910b,ascend910_93", "")
+    assert (made["backend"], made["cann"]) == ("cann", "8.1.RC1")
+    assert made["version"] == f"{config.VERSION}+cann8.1.ascend910b.ascend910.93"
+    assert config.decide("twin", "", "")["backend"] == "twin"
+
+
+@pytest.mark.parametrize("backend", ["auto", "cann"])
+@pytest.mark.parametrize("home", ["nowhere", "empty"])
+def test_no_toolkit_never_falls_back(config, tmp_path, monkeypatch, backend, home):
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path / home))
+    with pytest.raises(config.ConfigError) as refused:
+        config.decide(backend, "", "")
+    text = str(refused.value)
+    assert str(tmp_path / home) in text and "no CANN toolkit" in text and "FLA_NPU_BACKEND=twin" in text
+    assert ("is not a directory" if home == "nowhere" else "include/register/op_def.h") in text
+
+
+def test_half_a_toolkit_names_what_is_missing(config, toolkit, monkeypatch):
+    (toolkit / "lib64/libnnopbase.so").unlink()
+    monkeypatch.setenv("ASCEND_HOME_PATH", str(toolkit))
+    with pytest.raises(config.ConfigError, match="has no lib64/libnnopbase.so. Point it"):
+        config.decide("auto", "", "")
+
+
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        (("gpu", "", ""), "FLA_NPU_BACKEND = gpu; it is one of auto, twin, cann"),
+        (("cann", "", ""), "ASCEND_HOME_PATH is not set"),
+        (("", "ascend310p", ""), "FLA_NPU_SOC = ascend310p; known chips are"),
+        (("", "", "chunk_fwd"), "FLA_NPU_OPS names chunk_fwd; the operators are chunk_fwd_h"),
+    ],
+)
+def test_wrong_options(config, options, text):
+    with pytest.raises(config.ConfigError) as refused:
+        config.decide(*options)
+    assert text in str(refused.value)
+
+
+def test_subset_and_separators(config):
+    assert config.decide("", "", "chunk_fwd_h")["ops"] == ["chunk_fwd_h"]
+    assert config.decide("", "", "chunk_fwd_h;chunk_kda_fwd_finalize, chunk_fwd_h")["ops"] == ["chunk_fwd_h", "chunk_kda_fwd_finalize"]
+    assert set(config.decide("", "", "")["ops"]) == {p.parent.name for p in (ROOT / "ascendc/ops").glob("*/op.json")}
+
+
+def test_sdist_has_no_label(config):
+    version = config.Version()
+    version.build_state("sdist")
+    assert version.dynamic_metadata({}, {}) == {"version": config.VERSION}
+    version.build_state("wheel")
+    assert version.dynamic_metadata({}, {}) == {"version": f"{config.VERSION}+twin"}
+
+
+def cmake(build: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    command = ["cmake", "-S", str(ROOT), "-B", str(build), "-G", "Ninja", *arguments]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # cmake and ninja of this environment
+    environment = {**os.environ, "PATH": path, **environment}
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+
+def test_cmake_says_the_same_and_remembers_nothing(toolkit, tmp_path):
+    """One build tree, with CANN, with a wrong path, and without: each time what the environment says."""
+    build = tmp_path / "build"
+    done = cmake(build, ASCEND_HOME_PATH=str(toolkit))
+    assert done.returncode == 0, done.stderr
+    assert json.loads((build / "build_config.json").read_text())["backend"] == "cann"
+    project = build / "cann/project"
+    for name in ("op_host/chunk_fwd_h_def.cpp", "op_api/aclnn_chunk_fwd_h.cpp", "op_kernel/chunk_fwd_h/chunk_fwd_h.cpp"):
+        assert (project / name).is_file(), name
+    done = cmake(build, ASCEND_HOME_PATH=str(tmp_path / "nowhere"))
+    assert done.returncode != 0 and "is no CANN toolkit" in " ".join(done.stderr.split())
+    done = cmake(build, "-DFLA_NPU_OPS=chunk_fwd_h")
+    assert done.returncode == 0, done.stderr
+    made = json.loads((build / "build_config.json").read_text())
+    assert (made["backend"], made["ops"]) == ("twin", ["chunk_fwd_h"])
+
+
+def test_install_fails_with_the_reason(tmp_path):
+    """The build backend itself, as pip calls it, before anything is compiled."""
+    pytest.importorskip("scikit_build_core")
+    code = f"import sys; sys.path.insert(0, 'opp_package'); import fla_build; fla_build.build_wheel({str(tmp_path)!r})"
+    environment = {**os.environ, "ASCEND_HOME_PATH": str(tmp_path / "nowhere")}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert done.returncode != 0
+    assert "fla-npu cannot be built: ASCEND_HOME_PATH =" in done.stderr and "is no CANN toolkit" in done.stderr
+    assert not list(tmp_path.iterdir())
