@@ -121,13 +121,14 @@ TWIN_INLINE float ToFloat(float f)
     return f;
 }
 
-/// Round to nearest even; a nan stays a (quiet) nan instead of rounding up to infinity.
+/// Round to nearest even; a nan stays a (quiet) nan instead of rounding up to infinity. The upper half
+/// is taken by a signed shift: that is what the saturating 16-bit pack of the vectoriser wants.
 TWIN_INLINE Bf16 ToBf16(float f)
 {
     const uint32_t u = FloatBits(f);
-    const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-    const uint32_t nan = (u >> 16) | 0x40u;
-    return {static_cast<uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded)};
+    const uint32_t rounded = u + 0x7fffu + ((u >> 16) & 1u);
+    const uint32_t wide = f != f ? u | 0x400000u : rounded;
+    return {static_cast<uint16_t>(static_cast<int32_t>(wide) >> 16)};
 }
 
 /// Round to nearest even, overflow to infinity. Subnormals are rounded by the float adder itself:
