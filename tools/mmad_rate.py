@@ -7,7 +7,8 @@ import ctypes
 import statistics
 import time
 
-from fla_npu.loader import twin_library
+from fla_npu import loader
+from fla_npu.opp import TWIN_LIBRARY
 
 TILES = ((64, 128, 128), (64, 256, 64), (32, 16, 128), (32, 32, 32))
 ROUNDS, FLOP_PER_SAMPLE = 9, 4e8
@@ -15,7 +16,7 @@ ROUNDS, FLOP_PER_SAMPLE = 9, 4e8
 
 def measure(torch) -> dict:
     """{"isa": path, "sgemm": GF/s of a 1024^3 product, "gflops": {"MxNxK": GF/s}}."""
-    library = ctypes.CDLL(str(twin_library()))
+    library = ctypes.CDLL(str(loader.current().vendors[0] / TWIN_LIBRARY))
     library.fla_twin_isa.restype = ctypes.c_char_p
     torch.set_num_threads(1)
     square = [torch.randn(1024, 1024) for _ in range(2)]
