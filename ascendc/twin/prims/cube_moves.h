@@ -243,23 +243,38 @@ TWIN_INLINE void FixRun(D *d, const float *c, uint32_t n)
     }
 }
 
-/// Row major: dst[r][c], rows dstStride elements apart. Strip by strip: L0C is read in order.
+/// One row of a strip. The local copies tell the compiler that source and destination do not
+/// overlap.
+template <bool relu, typename D>
+TWIN_INLINE void FixRow16(D *d, const float *c)
+{
+    float in[16];
+    D out[16];
+    __builtin_memcpy(in, c, sizeof(in));
+    FixRun<relu>(out, in, 16);
+    __builtin_memcpy(d, out, sizeof(out));
+}
+
+/// Row major: dst[r][c], rows dstStride elements apart. Four rows at a time: whole cache lines are
+/// written while the strips they come from are still near.
 template <bool relu, typename D>
 TWIN_INLINE void FixpipeRowsOf(D *d, const float *c, const Fixpipe &s)
 {
+    const uint32_t full = s.n / 16, tail = s.n % 16;
     for (uint32_t nd = 0; nd < s.ndNum; ++nd) {
-        for (uint32_t col = 0; col < s.n; col += 16) {
-            const float *src = c + size_t(nd) * s.srcNd + (col / 16) * size_t(s.srcStrip);
-            D *dst = d + size_t(nd) * s.dstNd + col;
-            const uint32_t width = Min2(16, s.n - col);
-            if (width == 16) {
-                for (uint32_t r = 0; r < s.m; ++r) {
-                    FixRun<relu>(dst + size_t(r) * s.dstStride, src + r * 16, 16);
+        const float *src = c + size_t(nd) * s.srcNd;
+        D *dst = d + size_t(nd) * s.dstNd;
+        for (uint32_t r = 0; r < s.m; r += 4) {
+            const uint32_t end = Min2(r + 4, s.m);
+            for (uint32_t strip = 0; strip < full; ++strip) {
+                for (uint32_t k = r; k < end; ++k) {
+                    FixRow16<relu>(dst + size_t(k) * s.dstStride + strip * 16,
+                                   src + strip * size_t(s.srcStrip) + k * 16);
                 }
-            } else {
-                for (uint32_t r = 0; r < s.m; ++r) {
-                    FixRun<relu>(dst + size_t(r) * s.dstStride, src + r * 16, width);
-                }
+            }
+            for (uint32_t k = r; tail && k < end; ++k) {
+                FixRun<relu>(dst + size_t(k) * s.dstStride + full * 16,
+                             src + full * size_t(s.srcStrip) + k * 16, tail);
             }
         }
     }

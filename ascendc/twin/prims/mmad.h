@@ -60,7 +60,7 @@ TWIN_INLINE void Tile(float *c, const float *a, const float *b, const TileShape 
     };
     const uint32_t full = s.k / depth, rest = s.k % depth;
     for (uint32_t f = 0; f < full; ++f) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (uint32_t kk = 0; kk < depth; ++kk) {
             step(a + kk, b + kk * 16);
         }
