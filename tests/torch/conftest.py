@@ -12,6 +12,8 @@ for folder in (Path(__file__).resolve().parent, Path(__file__).resolve().parent.
     sys.path.insert(0, str(folder))
 
 torch = pytest.importorskip("torch")
+# The inputs are small: torch's own threads would only wait for each other on a busy machine.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
