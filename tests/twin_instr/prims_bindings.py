@@ -107,21 +107,21 @@ class Prims:
     """Calls a probe by name; arrays become pointers, structs go by reference."""
 
     def __init__(self, path: str) -> None:
-        self._lib = C.CDLL(path)
-        self._lib.isa_name.restype = C.c_char_p
-        self._lib.cast_modes.restype = C.c_uint32
+        self.library = C.CDLL(path)
+        self.library.isa_name.restype = C.c_char_p
+        self.library.cast_modes.restype = C.c_uint32
 
     def use(self, isa: str) -> bool:
         """Activates an instruction set; False when this machine lacks it."""
-        return bool(self._lib.use_isa(isa.encode()))
+        return bool(self.library.use_isa(isa.encode()))
 
     @property
     def isa(self) -> str:
         """Name of the active instruction set."""
-        return self._lib.isa_name().decode()
+        return self.library.isa_name().decode()
 
     def __getattr__(self, name: str) -> Any:
-        function = getattr(self._lib, name)
+        function = getattr(self.library, name)
 
         def call(*args: Any) -> Any:
             return function(*(_pass(a) for a in args))

@@ -53,6 +53,7 @@ CASES = [
     Case(47, 8, 6, "copy-multiple", "// pad bytes", ("blockLen 6", "element size 4")),
     Case(48, 4, 6, "gather-offset", "// gather", ("offset 6", "whole elements")),
     Case(49, 0, 1, "repeat-stride", "// transpose stride", ("repeatTimes is 1", "dst 1")),
+    Case(50, 1, 8, "gather-pattern", "// pattern", ("pattern is 8", "1 to 7")),
     Case(100, 65535, 65536, "nd2nz-row-stride", "// row stride", ("srcDValue is 65536", "row by row")),
     Case(101, 1, 256, "copy-range", "// 2d repeat", ("repeatTimes is 256",)),
     Case(102, 0, 1, "load2d-transpose", "// 2d float", ("16-bit types", "LoadDataWithTranspose")),

@@ -5,6 +5,7 @@
 
 #include "vec_binary.h"
 #include "vec_cast.h"
+#include "vec_gather.h"
 #include "vec_misc.h"
 #include "vec_reduce.h"
 #include "vec_scalar.h"

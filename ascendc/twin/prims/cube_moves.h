@@ -65,11 +65,6 @@ TWIN_INLINE void Transposed8x8(float *d, uint32_t dRow, const Bf16 *a)
     StoreRow(d + 7 * dRow, v.r7);
 }
 
-template <typename T>
-constexpr bool kIsBf16 = false;
-template <>
-constexpr bool kIsBf16<Bf16> = true;
-
 /// d[c][r] = a[r][c]; a has `rows` x `cols` elements, d rows are `dRow` floats apart.
 template <uint32_t rows, uint32_t cols, typename T>
 TWIN_INLINE void TransposedBlock(float *d, uint32_t dRow, const T *a)
@@ -243,16 +238,22 @@ TWIN_INLINE void FixRun(D *d, const float *c, uint32_t n)
     }
 }
 
-/// One row of a strip. The local copies tell the compiler that source and destination do not
-/// overlap.
+/// One row of a strip, a register at a time.
 template <bool relu, typename D>
 TWIN_INLINE void FixRow16(D *d, const float *c)
 {
-    float in[16];
-    D out[16];
-    __builtin_memcpy(in, c, sizeof(in));
-    FixRun<relu>(out, in, 16);
-    __builtin_memcpy(d, out, sizeof(out));
+    if constexpr (kIsHalf<D>) {
+        FixRun<relu>(d, c, 16);
+    } else {
+#pragma GCC unroll 4
+        for (int i = 0; i < 16; i += kLanes) {
+            VF v = Load(c + i);
+            if constexpr (relu) {
+                v = ((v > VF{}) | (v != v)) ? v : VF{};
+            }
+            StoreAs(d + i, v);
+        }
+    }
 }
 
 /// Row major: dst[r][c], rows dstStride elements apart. Four rows at a time: whole cache lines are

@@ -121,8 +121,9 @@ TWIN_INLINE float ToFloat(float f)
     return f;
 }
 
-/// Round to nearest even; a nan stays a (quiet) nan instead of rounding up to infinity. The upper half
-/// is taken by a signed shift: that is what the saturating 16-bit pack of the vectoriser wants.
+/// Round to nearest even; a nan stays a (quiet) nan instead of rounding up to infinity. The upper
+/// half is taken by a signed shift: that is what the saturating 16-bit pack of the vectoriser
+/// wants.
 TWIN_INLINE Bf16 ToBf16(float f)
 {
     const uint32_t u = FloatBits(f);
@@ -144,6 +145,31 @@ TWIN_INLINE Half ToHalf(float f)
     r = mag >= 0x47800000u ? big : r;
     return {static_cast<uint16_t>(r | (u >> 16 & 0x8000u))};
 }
+
+/// A register of floats stored as floats or as bf16, the latter as ToBf16 rounds.
+TWIN_INLINE void StoreAs(float *d, VF v)
+{
+    Store(d, v);
+}
+TWIN_INLINE void StoreAs(Bf16 *d, VF v)
+{
+    typedef uint32_t VU __attribute__((vector_size(kLanes * 4)));
+    typedef uint16_t VH __attribute__((vector_size(kLanes * 2)));
+    const VU u = reinterpret_cast<VU>(v);
+    const VU rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16, nan = (u >> 16) | 0x40u;
+    const VU bits = v != v ? nan : rounded;
+    const VH narrow = __builtin_convertvector(bits, VH);
+    __builtin_memcpy(d, &narrow, sizeof(narrow));
+}
+
+template <typename T>
+constexpr bool kIsBf16 = false;
+template <>
+constexpr bool kIsBf16<Bf16> = true;
+template <typename T>
+constexpr bool kIsHalf = false;
+template <>
+constexpr bool kIsHalf<Half> = true;
 
 template <typename T>
 TWIN_INLINE T FromFloat(float f);

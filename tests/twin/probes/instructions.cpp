@@ -154,6 +154,12 @@ class Instructions
                 TransDataTo5HD(to, from, {false, false, 1, v, 0});  // transpose stride
                 break;
             }
+            case 50: {
+                uint64_t kept = 0;
+                GatherMask(b_, a_, uint8_t(v), false, 0, {1, 2, 8, 0}, kept);  // pattern
+                Duplicate(c_, 1.0f, static_cast<int32_t>(kept) - 63);  // 64 lanes of 128 are kept
+                break;
+            }
             default:
                 break;
         }
