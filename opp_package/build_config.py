@@ -21,8 +21,12 @@ VERSION = "0.1.0"
 BACKENDS = ("auto", "twin", "cann")
 SOCS = ("ascend910b", "ascend910_93")
 # What the CANN build needs of a toolkit; its absence says that the path is something else.
-TOOLKIT_FILES = ("include/aclnn/acl_meta.h", "include/register/op_def.h", "lib64/libnnopbase.so",
-                 "tools/op_project_templates/ascendc/customize/cmake/func.cmake")
+TOOLKIT_FILES = (
+    "include/aclnn/acl_meta.h",
+    "include/register/op_def.h",
+    "lib64/libnnopbase.so",
+    "tools/op_project_templates/ascendc/customize/cmake/func.cmake",
+)
 
 
 class ConfigError(ValueError):
@@ -37,14 +41,17 @@ def choose_backend(asked: str) -> tuple[str, str]:
     if asked == "twin" or (asked == "auto" and not home):
         return "twin", ""
     if not home:
-        raise ConfigError("FLA_NPU_BACKEND = cann, but ASCEND_HOME_PATH is not set. Source the toolkit's "
-                          "set_env.sh first, or build the CPU twin with FLA_NPU_BACKEND=twin")
+        raise ConfigError(
+            "FLA_NPU_BACKEND = cann, but ASCEND_HOME_PATH is not set. Source the toolkit's "
+            "set_env.sh first, or build the CPU twin with FLA_NPU_BACKEND=twin"
+        )
     missing = [name for name in TOOLKIT_FILES if not (Path(home) / name).exists()]
     if missing:
         state = "has no " + " and no ".join(missing) if Path(home).is_dir() else "is not a directory"
         raise ConfigError(
             f"ASCEND_HOME_PATH = {home} is no CANN toolkit: it {state}. Point it at an installed toolkit "
-            "(source <toolkit>/set_env.sh), or unset it or set FLA_NPU_BACKEND=twin to build the CPU twin")
+            "(source <toolkit>/set_env.sh), or unset it or set FLA_NPU_BACKEND=twin to build the CPU twin"
+        )
     return "cann", home
 
 
@@ -52,7 +59,9 @@ def cann_version(home: str) -> str:
     """Version of a toolkit, from the file that its installer writes; '' when it has none."""
     for name in ("version.cfg", "compiler/version.info", "ascend_toolkit_install.info"):
         path = Path(home) / name
-        found = re.search(r"(?im)version[^\n]*?(\d+\.\d+[.\w]*)", path.read_text()) if path.is_file() else None
+        found = (
+            re.search(r"(?im)version[^\n]*?(\d+\.\d+[.\w]*)", path.read_text()) if path.is_file() else None
+        )
         if found:
             return found.group(1)
     return ""
@@ -77,6 +86,7 @@ def choose_ops(text: str) -> list[str]:
 
 def git_revision() -> str:
     """Commit of the checkout, '-dirty' with local changes; '' outside a checkout (an sdist)."""
+
     def git(*arguments: str) -> str:
         run = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
         return run.stdout.strip()
@@ -103,8 +113,12 @@ def decide(backend: str, socs: str, ops: str) -> dict:
     chosen, home = choose_backend(backend or "auto")
     names = choose_socs(socs)
     return {
-        "version": f"{VERSION}+{local_label(chosen, home, names)}", "backend": chosen, "socs": names,
-        "ops": choose_ops(ops), "cann": cann_version(home) if home else "", "cann_home": home,
+        "version": f"{VERSION}+{local_label(chosen, home, names)}",
+        "backend": chosen,
+        "socs": names,
+        "ops": choose_ops(ops),
+        "cann": cann_version(home) if home else "",
+        "cann_home": home,
         "git": git_revision(),
     }
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from build_config import ConfigError, decide  # noqa: E402
-from scikit_build_core import build as backend  # noqa: E402
+from build_config import ConfigError, decide
+from scikit_build_core import build as backend
 
 OPTIONS = ("FLA_NPU_BACKEND", "FLA_NPU_SOC", "FLA_NPU_OPS")
 
@@ -44,33 +45,22 @@ def _checked(config_settings: dict | None) -> dict:
     return left
 
 
-def get_requires_for_build_wheel(config_settings: dict | None = None) -> list[str]:
-    return backend.get_requires_for_build_wheel(_settings(config_settings))
+def _hook(name: str, place: int, prepare: Callable[[dict | None], dict]) -> Callable:
+    """The backend's hook `name`, with its config settings (argument number `place`) gone through."""
+
+    def call(*arguments, config_settings: dict | None = None, **others):
+        values = list(arguments)
+        if len(values) > place:
+            values[place] = prepare(values[place])
+            return getattr(backend, name)(*values, **others)
+        return getattr(backend, name)(*values, config_settings=prepare(config_settings), **others)
+
+    return call
 
 
-def get_requires_for_build_editable(config_settings: dict | None = None) -> list[str]:
-    return backend.get_requires_for_build_editable(_settings(config_settings))
-
-
-def get_requires_for_build_sdist(config_settings: dict | None = None) -> list[str]:
-    return backend.get_requires_for_build_sdist(_settings(config_settings))
-
-
-def prepare_metadata_for_build_wheel(directory: str, config_settings: dict | None = None) -> str:
-    return backend.prepare_metadata_for_build_wheel(directory, _checked(config_settings))
-
-
-def prepare_metadata_for_build_editable(directory: str, config_settings: dict | None = None) -> str:
-    return backend.prepare_metadata_for_build_editable(directory, _checked(config_settings))
-
-
-def build_wheel(directory: str, config_settings: dict | None = None, metadata: str | None = None) -> str:
-    return backend.build_wheel(directory, _checked(config_settings), metadata)
-
-
-def build_editable(directory: str, config_settings: dict | None = None, metadata: str | None = None) -> str:
-    return backend.build_editable(directory, _checked(config_settings), metadata)
-
-
-def build_sdist(directory: str, config_settings: dict | None = None) -> str:
-    return backend.build_sdist(directory, _settings(config_settings))
+for kind in ("wheel", "editable", "sdist"):
+    globals()[f"get_requires_for_build_{kind}"] = _hook(f"get_requires_for_build_{kind}", 0, _settings)
+    globals()[f"build_{kind}"] = _hook(f"build_{kind}", 1, _settings if kind == "sdist" else _checked)
+for kind in ("wheel", "editable"):
+    name = f"prepare_metadata_for_build_{kind}"
+    globals()[name] = _hook(name, 1, _checked)

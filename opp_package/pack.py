@@ -20,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT.parent / "ascendc" / "codegen"))
 
+import emit_info  # noqa: E402
 from contract import Op, load  # noqa: E402
 
 IMPL = "op_impl/ai_core/tbe"
@@ -58,8 +59,7 @@ class Packer:
         elif "text" in entry:
             data = entry["text"].encode()
         else:
-            made = getattr(self, entry["make"])
-            data = (json.dumps(made(op) if op else made(), indent=2) + "\n").encode()
+            data = (json.dumps(self._make(entry["make"], op), indent=2) + "\n").encode()
         self._add(entry["path"].format(**names), data)
 
     def add_tree(self, tree: Path) -> None:
@@ -71,45 +71,32 @@ class Packer:
     def _add(self, path: str, data: bytes) -> None:
         self.files["opp/" + path] = data
 
-    def ops_info(self) -> dict:
-        """Ports and attributes of every operator, in the form of CANN's ops-info."""
-        return {op.op_type: self._op_info(op) for op in self.ops}
-
-    def _op_info(self, op: Op) -> dict:
-        columns = op.dtype_columns()
-        info: dict = {"attr": {"list": ",".join(a.name for a in op.attrs)}}
-        info |= {f"attr_{a.name}": {"type": a.type, "defaultValue": a.default} for a in op.attrs}
-        for kind, ports in (("input", op.inputs), ("output", op.outputs)):
-            for index, port in enumerate(ports):
-                dtypes = ["int64"] * len(columns) if port.role == "ints" else [c[port.name] for c in columns]
-                info[f"{kind}{index}"] = {
-                    "name": port.name, "dtype": ",".join(dtypes), "shape": "all",
-                    "paramType": "optional" if port.optional else "required"}
-        return info | {"opFile": {"value": op.name}, "opInterface": {"value": op.name}}
-
-    def _core_type(self, op: Op) -> str:
-        return "MIX" if len(op.cores) > 1 else {"aic": "AiCore", "aiv": "VectorCore"}[op.cores[0]]
-
-    def binary_info(self) -> dict:
-        place = f"{self.soc}/{{0.name}}/{{0.op_type}}"
-        return {op.op_type: {"binaryList": [{
-            "coreType": self._core_type(op), "binPath": place.format(op) + ".so",
-            "jsonPath": place.format(op) + ".json"}]} for op in self.ops}
-
-    def kernel_info(self, op: Op) -> dict:
-        data = self.artifacts[f"kernel_{op.name}"].read_bytes()
-        return {"binFileName": op.op_type, "binFileSuffix": ".so", "kernelName": op.name,
-                "coreType": self._core_type(op), "taskRation": "1:2", "backend": "twin",
-                "sha256": hashlib.sha256(data).hexdigest()}
+    def _make(self, what: str, op: Op | None) -> dict:
+        """A description in CANN's form, made from the contracts."""
+        if what == "kernel_info":
+            return emit_info.kernel_info(op, self.artifacts[f"kernel_{op.name}"].read_bytes())
+        return (
+            emit_info.ops_info(self.ops) if what == "ops_info" else emit_info.binary_info(self.ops, self.soc)
+        )
 
     def add_manifest(self) -> None:
         """manifest.json: what this OPP is, what each operator's prototype was, every file's hash."""
-        files = {path[4:]: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
-                 for path, data in sorted(self.files.items()) if path.startswith("opp/")}
-        head = {key: self.config[key] for key in
-                ("version", "backend", "socs", "arch", "cann", "git", "compiler", "build_type")}
-        manifest = {"schema": 1, "build_id": self._build_id(), **head,
-                    "ops": {op.name: self._op_entry(op, files) for op in self.ops}, "files": files}
+        files = {
+            path[4:]: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+            for path, data in sorted(self.files.items())
+            if path.startswith("opp/")
+        }
+        head = {
+            key: self.config[key]
+            for key in ("version", "backend", "socs", "arch", "cann", "git", "compiler", "build_type")
+        }
+        manifest = {
+            "schema": 1,
+            "build_id": self._build_id(),
+            **head,
+            "ops": {op.name: self._op_entry(op, files) for op in self.ops},
+            "files": files,
+        }
         self._add("manifest.json", (json.dumps(manifest, indent=1) + "\n").encode())
 
     def _build_id(self) -> str:
@@ -117,10 +104,17 @@ class Packer:
         return re.search(r'fla_build_id\[33\] = "([0-9a-f]{32})"', source).group(1)
 
     def _op_entry(self, op: Op, files: dict) -> dict:
-        kernels = {soc: [path for path in files if f"/kernel/{soc}/{op.name}/" in path]
-                   for soc in self.config["socs"]}
-        return {"op_type": op.op_type, "aclnn": op.aclnn, "prototype": ", ".join(op.prototype()),
-                "prototype_hash": op.prototype_hash(), "kernels": kernels}
+        kernels = {
+            soc: [path for path in files if f"/kernel/{soc}/{op.name}/" in path]
+            for soc in self.config["socs"]
+        }
+        return {
+            "op_type": op.op_type,
+            "aclnn": op.aclnn,
+            "prototype": ", ".join(op.prototype()),
+            "prototype_hash": op.prototype_hash(),
+            "kernels": kernels,
+        }
 
     def add_contracts(self) -> None:
         """Every contract, also of operators that this build leaves out: a call of one can be named."""

@@ -16,12 +16,44 @@ from pathlib import Path
 from typing import Any
 
 ATTR_TYPES = {"bool": "bool", "int": "int64_t", "double": "double", "string": "const char *"}
-DTYPES = {"float32": "kFloat", "float16": "kFloat16", "int32": "kInt32", "int64": "kInt64",
-          "bfloat16": "kBFloat16"}
-TOP_KEYS = {"name", "op_type", "aclnn", "summary", "python", "cores", "mutated", "letters", "fixed",
-            "derived", "layout", "modes", "params"}
-PARAM_KEYS = {"in", "out", "ints", "attr", "c", "dims", "dtypes", "optional", "doc", "type", "default",
-              "values", "present_if", "refused"}
+DTYPES = {
+    "float32": "kFloat",
+    "float16": "kFloat16",
+    "int32": "kInt32",
+    "int64": "kInt64",
+    "bfloat16": "kBFloat16",
+}
+TOP_KEYS = {
+    "name",
+    "op_type",
+    "aclnn",
+    "summary",
+    "python",
+    "cores",
+    "mutated",
+    "letters",
+    "fixed",
+    "derived",
+    "layout",
+    "modes",
+    "params",
+}
+PARAM_KEYS = {
+    "in",
+    "out",
+    "ints",
+    "attr",
+    "c",
+    "dims",
+    "dtypes",
+    "optional",
+    "doc",
+    "type",
+    "default",
+    "values",
+    "present_if",
+    "refused",
+}
 
 
 class ContractError(ValueError):
@@ -110,12 +142,17 @@ class Op:
     def dtype_columns(self) -> list[dict[str, str]]:
         """Every supported dtype combination, by tensor name, first choices first."""
         ports = self.by_role("in", "out")
-        return [dict(zip([p.name for p in ports], row)) for row in product(*(p.dtypes for p in ports))]
+        return [
+            dict(zip([p.name for p in ports], row, strict=True))
+            for row in product(*(p.dtypes for p in ports))
+        ]
 
     def prototype(self) -> list[str]:
         """C declarations of phase 1, in the frozen order."""
-        return [p.c_declaration for p in self.params] + ["uint64_t *workspaceSize",
-                                                         "aclOpExecutor **executor"]
+        return [p.c_declaration for p in self.params] + [
+            "uint64_t *workspaceSize",
+            "aclOpExecutor **executor",
+        ]
 
     def prototype_hash(self) -> str:
         """Names and types of phase 1, so that a changed signature under an old symbol is seen."""
@@ -160,8 +197,10 @@ def _check(op: Op, path: Path) -> None:
     faults = [
         (op.name != path.parent.name, f"name {op.name} differs from its folder {path.parent.name}"),
         (snake(op.op_type) != op.name, f"op_type {op.op_type} makes {snake(op.op_type)}, not {op.name}"),
-        (bool(re.search("[A-Z]{2}", op.op_type)),
-         f"op_type {op.op_type} has capitals in a row: CANN's generators split them differently"),
+        (
+            bool(re.search("[A-Z]{2}", op.op_type)),
+            f"op_type {op.op_type} has capitals in a row: CANN's generators split them differently",
+        ),
         (op.aclnn != "aclnn" + op.op_type, f"aclnn must be aclnn{op.op_type}"),
         (len(set(names)) != len(names), "a parameter name stands twice"),
         (bool(op.layout) and op.layout not in names, f"layout names no attribute: {op.layout}"),

@@ -13,8 +13,10 @@ ROLES = {"in": "kInput", "out": "kOutput", "ints": "kInts"}
 
 def banner(op: Op, what: str) -> str:
     what = textwrap.fill(what, 100, initial_indent="// ", subsequent_indent="// ")
-    return (f"// SPDX-License-Identifier: Apache-2.0\n"
-            f"{what}\n// Generated from ascendc/ops/{op.name}/op.json; edit that file.\n")
+    return (
+        f"// SPDX-License-Identifier: Apache-2.0\n"
+        f"{what}\n// Generated from ascendc/ops/{op.name}/op.json; edit that file.\n"
+    )
 
 
 def quoted(text: str) -> str:
@@ -51,8 +53,10 @@ def phase_one(op: Op) -> str:
 
 
 def phase_two(op: Op) -> str:
-    return (f"aclnnStatus {op.aclnn}(void *workspace, uint64_t workspaceSize,\n"
-            f"    aclOpExecutor *executor, aclrtStream stream)")
+    return (
+        f"aclnnStatus {op.aclnn}(void *workspace, uint64_t workspaceSize,\n"
+        f"    aclOpExecutor *executor, aclrtStream stream)"
+    )
 
 
 def header(op: Op) -> str:
@@ -61,7 +65,9 @@ def header(op: Op) -> str:
     lines = [f" * @param {p.c}{'  [out]' if p.role == 'out' else ''}  {describe(p)}" for p in op.params]
     lines = [textwrap.fill(line, 100, subsequent_indent=" *     ") for line in lines]
     docs = "\n".join(lines)
-    return banner(op, f"{op.aclnn}: {op.summary}") + f"""
+    return (
+        banner(op, f"{op.aclnn}: {op.summary}")
+        + f"""
 #ifndef {guard}
 #define {guard}
 
@@ -94,6 +100,7 @@ __attribute__((visibility("default")))
 #endif
 #endif /* {guard} */
 """
+    )
 
 
 def contract_function(op: Op) -> str:
@@ -101,8 +108,10 @@ def contract_function(op: Op) -> str:
 
 
 def _param_line(p: Param) -> str:
-    role = ROLES.get(p.role) or {"bool": "kBool", "int": "kInt", "double": "kDouble",
-                                 "string": "kString"}[p.type]
+    role = (
+        ROLES.get(p.role)
+        or {"bool": "kBool", "int": "kInt", "double": "kDouble", "string": "kString"}[p.type]
+    )
     calls = [f"c.Add(Role::{role}, {quoted(p.name)})"]
     if p.dtypes:
         calls.append("Types({" + ", ".join(f"DType::{DTYPES[d]}" for d in p.dtypes) + "})")
@@ -124,7 +133,9 @@ def _param_line(p: Param) -> str:
 
 def contract_header(op: Op) -> str:
     guard = f"FLA_{op.name.upper()}_CONTRACT_H"
-    return banner(op, f"The contract of {op.name} for checks at run time.") + f"""
+    return (
+        banner(op, f"The contract of {op.name} for checks at run time.")
+        + f"""
 #ifndef {guard}
 #define {guard}
 
@@ -137,6 +148,7 @@ const Contract &{contract_function(op)}();
 }}  // namespace fla
 #endif  // {guard}
 """
+    )
 
 
 def contract_source(op: Op) -> str:
@@ -145,7 +157,9 @@ def contract_source(op: Op) -> str:
     for mode, outputs in op.modes.items():
         lines.append(f"    c.Mode({quoted(mode)}, {{" + ", ".join(map(quoted, outputs)) + "});")
     body = "\n".join(lines + [_param_line(p) for p in op.params])
-    return banner(op, f"The contract of {op.name}, parameter by parameter.") + f"""
+    return (
+        banner(op, f"The contract of {op.name}, parameter by parameter.")
+        + f"""
 #include "{op.name}_contract.h"
 
 namespace fla {{
@@ -168,3 +182,4 @@ const Contract &{contract_function(op)}()
 
 }}  // namespace fla
 """
+    )

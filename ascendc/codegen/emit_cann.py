@@ -7,11 +7,22 @@ import textwrap
 
 from contract import Op, Param
 from emit_api import (
-    banner, contract_function, header_name, parameter_list, phase_one, phase_two, quoted,
+    banner,
+    contract_function,
+    header_name,
+    parameter_list,
+    phase_one,
+    phase_two,
+    quoted,
 )
 
-GE_DTYPES = {"float32": "DT_FLOAT", "float16": "DT_FLOAT16", "int32": "DT_INT32", "int64": "DT_INT64",
-             "bfloat16": "DT_BF16"}
+GE_DTYPES = {
+    "float32": "DT_FLOAT",
+    "float16": "DT_FLOAT16",
+    "int32": "DT_INT32",
+    "int64": "DT_INT64",
+    "bfloat16": "DT_BF16",
+}
 ATTR_SETTERS = {"bool": "Bool", "int": "Int", "double": "Float", "string": "String"}
 SOCS = ("ascend910b", "ascend910_93")
 
@@ -41,8 +52,13 @@ def _port(op: Op, p: Param) -> str:
     kind = "Output" if p.role == "out" else "Input"
     # An output left out of a call is a placeholder (see output_mask), so the graph always has it.
     needed = "OPTIONAL" if p.optional and p.role != "out" else "REQUIRED"
-    lines = [f"this->{kind}({quoted(p.name)})", f".ParamType({needed})",
-             f".DataType({_dtype_columns(op, p)})", ".Format(nd)", ".UnknownShapeFormat(nd)"]
+    lines = [
+        f"this->{kind}({quoted(p.name)})",
+        f".ParamType({needed})",
+        f".DataType({_dtype_columns(op, p)})",
+        ".Format(nd)",
+        ".UnknownShapeFormat(nd)",
+    ]
     lines += [".ValueDepend(OPTIONAL)"] if p.role == "ints" else []
     lines[-1] += ";"
     one_line = " " * 8 + "".join(lines)
@@ -51,8 +67,7 @@ def _port(op: Op, p: Param) -> str:
 
 def _attr(p: Param) -> str:
     value = quoted(p.default) if isinstance(p.default, (str, bool)) else str(p.default)  # "x", true, 1.0
-    return (f"        this->Attr({quoted(p.name)}).AttrType(OPTIONAL)"
-            f".{ATTR_SETTERS[p.type]}({value});")
+    return f"        this->Attr({quoted(p.name)}).AttrType(OPTIONAL).{ATTR_SETTERS[p.type]}({value});"
 
 
 def op_def(op: Op) -> str:
@@ -60,15 +75,21 @@ def op_def(op: Op) -> str:
     columns = len(op.dtype_columns())
     single = {p.dtypes[0] for p in op.by_role("in", "out") if len(p.dtypes) == 1}
     single |= {"int64"} if op.by_role("ints") else set()
-    lists = "\n".join(f"        const std::vector<ge::DataType> {d}({columns}, ge::{GE_DTYPES[d]});"
-                      for d in sorted(single))
+    lists = "\n".join(
+        f"        const std::vector<ge::DataType> {d}({columns}, ge::{GE_DTYPES[d]});" for d in sorted(single)
+    )
     ports = "\n".join(_port(op, p) for p in [*op.inputs, *op.outputs])
     attrs = [_attr(p) for p in op.attrs]
     if op.optional_outputs:
         attrs.append('        this->Attr("output_mask").AttrType(OPTIONAL).Int(-1);')
     configs = "\n".join(f'        this->AICore().AddConfig("{soc}");' for soc in SOCS)
-    return banner(op, f"Registration of {op.op_type} with CANN; column i of the lists is one supported "
-                      "combination of dtypes.") + f"""
+    return (
+        banner(
+            op,
+            f"Registration of {op.op_type} with CANN; column i of the lists is one supported "
+            "combination of dtypes.",
+        )
+        + f"""
 #include <vector>
 
 #include "register/op_def_registry.h"
@@ -103,10 +124,13 @@ OP_ADD({op.op_type});
 
 }}  // namespace ops
 """
+    )
 
 
 def tiling(op: Op) -> str:
-    return banner(op, f"Tiling entry of {op.op_type}: the contract, then the plan.") + f"""
+    return (
+        banner(op, f"Tiling entry of {op.op_type}: the contract, then the plan.")
+        + f"""
 #include "host_entry.h"
 #include "{op.name}_contract.h"
 #include "{op.name}_plan.h"
@@ -120,10 +144,13 @@ ge::graphStatus Tiling{op.op_type}(gert::TilingContext *context)
 
 }}  // namespace optiling
 """
+    )
 
 
 def infershape(op: Op) -> str:
-    return banner(op, f"Shapes and dtypes of the outputs of {op.op_type}.") + f"""
+    return (
+        banner(op, f"Shapes and dtypes of the outputs of {op.op_type}.")
+        + f"""
 #include "host_entry.h"
 #include "{op.name}_contract.h"
 
@@ -141,13 +168,16 @@ graphStatus InferDataType{op.op_type}(gert::InferDataTypeContext *context)
 
 }}  // namespace ge
 """
+    )
 
 
 def _l0_declarations(op: Op) -> list[str]:
     """Parameters of the L0 function: inputs, attributes, outputs, executor."""
     tensors = [f"const aclTensor *{p.name}" for p in op.inputs]
-    attrs = [f"{'float' if p.type == 'double' else p.c_type}{'' if p.c_type.endswith('*') else ' '}{p.name}"
-             for p in op.attrs]
+    attrs = [
+        f"{'float' if p.type == 'double' else p.c_type}{'' if p.c_type.endswith('*') else ' '}{p.name}"
+        for p in op.attrs
+    ]
     mask = ["int64_t output_mask"] if op.optional_outputs else []
     outputs = [f"const aclTensor *{p.name}" for p in op.outputs]
     return [*tensors, *attrs, *mask, *outputs, "aclOpExecutor *executor"]
@@ -155,7 +185,9 @@ def _l0_declarations(op: Op) -> list[str]:
 
 def l0_header(op: Op) -> str:
     guard = f"FLA_{op.name.upper()}_L0_H"
-    return banner(op, f"L0: puts one launch of {op.op_type} on an executor.") + f"""
+    return (
+        banner(op, f"L0: puts one launch of {op.op_type} on an executor.")
+        + f"""
 #ifndef {guard}
 #define {guard}
 
@@ -169,6 +201,7 @@ aclnnStatus {op.op_type}(
 }}  // namespace l0op
 #endif  // {guard}
 """
+    )
 
 
 def l0_source(op: Op) -> str:
@@ -177,9 +210,12 @@ def l0_source(op: Op) -> str:
     outputs = ", ".join(p.name for p in op.outputs)
     dfx = parameter_list(", ".join(x for x in (inputs, attrs, outputs) if x).split(", "), 11).lstrip()
     arguments = [f"OP_INPUT({inputs})", f"OP_OUTPUT({outputs})"] + ([f"OP_ATTR({attrs})"] if attrs else [])
-    launch = ",\n".join(textwrap.fill(a, 100, initial_indent=" " * 8, subsequent_indent=" " * 12)
-                        for a in arguments)
-    return banner(op, f"L0: puts one launch of {op.op_type} on an executor.") + f"""
+    launch = ",\n".join(
+        textwrap.fill(a, 100, initial_indent=" " * 8, subsequent_indent=" " * 12) for a in arguments
+    )
+    return (
+        banner(op, f"L0: puts one launch of {op.op_type} on an executor.")
+        + f"""
 #include "{op.name}_l0.h"
 
 #include "opdev/make_op_executor.h"
@@ -200,6 +236,7 @@ aclnnStatus {op.op_type}(
 
 }}  // namespace l0op
 """
+    )
 
 
 def _ready(p: Param) -> str:
@@ -215,8 +252,9 @@ def _l2_ready(op: Op) -> str:
         value = f"Ready({p.c}, launch)" if p.role == "in" else f"ReadyInts({quoted(p.name)}, launch)"
         lines.append(f"        const aclTensor *{_ready(p)} = call.{value};")
     for p in op.outputs:
-        lines.append(f"        const aclTensor *{_ready(p)} = "
-                     f"call.ReadyOutput({quoted(p.name)}, {p.c}, launch);")
+        lines.append(
+            f"        const aclTensor *{_ready(p)} = call.ReadyOutput({quoted(p.name)}, {p.c}, launch);"
+        )
     return "\n".join(lines)
 
 
@@ -230,10 +268,13 @@ def l2_source(op: Op) -> str:
     """The exported pair, in opdev's style."""
     named = "\n        ".join(
         f".{ {'in': 'In', 'out': 'Out', 'ints': 'Ints', 'attr': 'Attr'}[p.role] }({quoted(p.name)}, {p.c})"
-        for p in op.params)
+        for p in op.params
+    )
     given = parameter_list([p.c for p in op.params if p.role != "out"], 26).lstrip()
     made = parameter_list([p.c for p in op.outputs], 27).lstrip()
-    return banner(op, f"{op.aclnn} for CANN: contract, plan, contiguous inputs, launch.") + f"""
+    return (
+        banner(op, f"{op.aclnn} for CANN: contract, plan, contiguous inputs, launch.")
+        + f"""
 #include "{header_name(op)}"
 
 #include "opdev/make_op_executor.h"
@@ -280,3 +321,4 @@ extern "C" {phase_two(op)}
     return CommonOpExecutorRun(workspace, workspaceSize, executor, stream);
 }}
 """
+    )

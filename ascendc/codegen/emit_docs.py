@@ -14,8 +14,9 @@ def _shape(p: Param) -> str:
     by_layout: dict[str, list[str]] = {}
     for layout, letters in p.dims:
         by_layout.setdefault("[" + letters.replace(" ", ", ") + "]", []).append(layout)
-    return "; ".join(f"`{shape}`" + (f" {'/'.join(names)}" if any(names) else "")
-                     for shape, names in by_layout.items())
+    return "; ".join(
+        f"`{shape}`" + (f" {'/'.join(names)}" if any(names) else "") for shape, names in by_layout.items()
+    )
 
 
 def _default(p: Param) -> str:
@@ -26,17 +27,24 @@ def _default(p: Param) -> str:
 
 def table(op: Op) -> str:
     """A Markdown table of every parameter, in the order of the aclnn prototype."""
-    rows = ["| parameter | C name | kind | shape or type | dtype | default | meaning |",
-            "| --- | --- | --- | --- | --- | --- | --- |"]
+    rows = [
+        "| parameter | C name | kind | shape or type | dtype | default | meaning |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
     kinds = {"in": "input", "out": "output", "ints": "input", "attr": "attribute"}
     for p in op.params:
         kind = "not served" if p.refused else kinds[p.role]
-        rows.append(f"| `{p.name}` | `{p.c}` | {kind} | {_shape(p)} | {', '.join(p.dtypes)} "
-                    f"| {_default(p)} | {p.doc} |")
-    letters = "; ".join(f"`{k}` {v}" + (f" ({op.fixed[k]})" if k in op.fixed else "")
-                        for k, v in op.letters.items())
-    modes = "".join(f"\n* `{mode}`: {', '.join(f'`{o}`' for o in outs) or 'none of them'}"
-                    for mode, outs in op.modes.items())
+        rows.append(
+            f"| `{p.name}` | `{p.c}` | {kind} | {_shape(p)} | {', '.join(p.dtypes)} "
+            f"| {_default(p)} | {p.doc} |"
+        )
+    letters = "; ".join(
+        f"`{k}` {v}" + (f" ({op.fixed[k]})" if k in op.fixed else "") for k, v in op.letters.items()
+    )
+    modes = "".join(
+        f"\n* `{mode}`: {', '.join(f'`{o}`' for o in outs) or 'none of them'}"
+        for mode, outs in op.modes.items()
+    )
     modes = f"\nOptional outputs come in these sets only:\n{modes}\n" if modes else ""
     return "\n".join(rows) + f"\n\nLetters: {letters}.\n{modes}"
 

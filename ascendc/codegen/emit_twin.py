@@ -16,7 +16,9 @@ def entry_points(op: Op) -> str:
     """The exported pair aclnnX / aclnnXGetWorkspaceSize."""
     named = "\n            ".join(_named(p) for p in op.params)
     mutated = ", ".join(map(quoted, op.mutated))
-    return banner(op, f"Two-phase entry points of {op.name} on the twin.") + f"""
+    return (
+        banner(op, f"Two-phase entry points of {op.name} on the twin.")
+        + f"""
 #include "{header_name(op)}"
 
 #include "{op.name}_contract.h"
@@ -44,11 +46,14 @@ extern "C" {phase_two(op)}
     return fla::PhaseTwo(executor, workspace, workspaceSize, stream);
 }}
 """
+    )
 
 
 def plan_entry(op: Op) -> str:
     """fla_plan_<op>, by which libcust_opapi.so calls the plan in the tiling library."""
-    return banner(op, f"Where libcust_opapi.so finds the plan of {op.name}.") + f"""
+    return (
+        banner(op, f"Where libcust_opapi.so finds the plan of {op.name}.")
+        + f"""
 #include "{op.name}_plan.h"
 
 extern "C" __attribute__((visibility("default"))) void fla_plan_{op.name}(
@@ -57,17 +62,23 @@ extern "C" __attribute__((visibility("default"))) void fla_plan_{op.name}(
     plan = fla::Plan{op.op_type}(call, chip);
 }}
 """
+    )
 
 
 def kernel_entry(op: Op) -> str:
     """fla_kernel_<op>: the four builds of the kernel source behind one table."""
     pointers = [f"uint8_t *{p.name}" for p in [*op.inputs, *op.outputs]]
     pointers += ["uint8_t *workspace", "uint8_t *tiling"]
-    slots = [f"{op.name}_{build}_{core}" if core in op.cores else ""
-             for build in ("fast", "checked") for core in ("aic", "aiv")]
+    slots = [
+        f"{op.name}_{build}_{core}" if core in op.cores else ""
+        for build in ("fast", "checked")
+        for core in ("aic", "aiv")
+    ]
     thunks = ",\n    ".join(f"twin::Thunk<&{slot}>::Call" if slot else "nullptr" for slot in slots)
     builds = ",\n    ".join(slot for slot in slots if slot)
-    return banner(op, f"The kernel {op.name}: one source, compiled for two cores in two builds.") + f"""
+    return (
+        banner(op, f"The kernel {op.name}: one source, compiled for two cores in two builds.")
+        + f"""
 #include <cstdint>
 
 #include "acl/kernel_thunk.h"
@@ -84,3 +95,4 @@ extern "C" __attribute__((visibility("default"))) const twin::KernelEntry fla_ke
     {thunks},
 }};
 """
+    )

@@ -16,10 +16,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import emit_api  # noqa: E402
-import emit_docs  # noqa: E402
-import emit_twin  # noqa: E402
-from contract import ContractError, Op, load  # noqa: E402
+import emit_api
+import emit_docs
+import emit_twin
+from contract import ContractError, Op, load
 
 
 def common_files(op: Op) -> dict[str, str]:

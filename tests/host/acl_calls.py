@@ -10,7 +10,13 @@ import numpy as np
 from fla_npu import opp, spec
 
 DTYPES = {"float32": 0, "float16": 1, "int32": 3, "int64": 9, "bfloat16": 27}
-NUMPY = {"float32": np.float32, "float16": np.float16, "int32": np.int32, "int64": np.int64, "bfloat16": np.uint16}
+NUMPY = {
+    "float32": np.float32,
+    "float16": np.float16,
+    "int32": np.int32,
+    "int64": np.int64,
+    "bfloat16": np.uint16,
+}
 VENDOR = "op_api/lib"
 
 
@@ -57,7 +63,9 @@ class Acl:
         steps = (ctypes.c_int64 * array.ndim)(*strides)
         count = ctypes.c_uint64(array.ndim)
         address = None if tensor.null_data else ctypes.c_void_p(array.ctypes.data)
-        made = self.twin.aclCreateTensor(dims, count, DTYPES[tensor.dtype], steps, ctypes.c_int64(0), 2, dims, count, address)
+        made = self.twin.aclCreateTensor(
+            dims, count, DTYPES[tensor.dtype], steps, ctypes.c_int64(0), 2, dims, count, address
+        )
         return ctypes.c_void_p(made)
 
     def ints(self, values: list[int]) -> ctypes.c_void_p:
@@ -97,7 +105,9 @@ class Acl:
         return status or self.phase_two(call.op, np.empty(max(size, 1), np.uint8), size, executor)
 
 
-def finalize(T: int = 64, HV: int = 1, B: int = 1, NT: int | None = None, layout: str = "BSND", **changes) -> Call:
+def finalize(
+    T: int = 64, HV: int = 1, B: int = 1, NT: int | None = None, layout: str = "BSND", **changes
+) -> Call:
     """A right call of chunk_kda_fwd_finalize with `changes` put over it (None removes an argument)."""
     NT = -(-T // 64) if NT is None else NT
     lead = (B, HV, T) if layout in ("BSND", "BNSD") else (HV, T)
@@ -113,7 +123,9 @@ def finalize(T: int = 64, HV: int = 1, B: int = 1, NT: int | None = None, layout
     return Call("chunk_kda_fwd_finalize", arguments | changes)
 
 
-def fwd_h(T: int = 64, HV: int = 1, B: int = 1, N: int | None = None, NT: int | None = None, **changes) -> Call:
+def fwd_h(
+    T: int = 64, HV: int = 1, B: int = 1, N: int | None = None, NT: int | None = None, **changes
+) -> Call:
     N, NT = N or B, NT or -(-T // 64)
     lead = (B, HV, T)
     arguments = {

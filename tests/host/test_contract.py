@@ -28,44 +28,144 @@ def fp32(*shape: int) -> Tensor:
 REFUSALS = {
     # presence
     "input missing": (fwd_h(w=None), NULL, "chunk_fwd_h: w is missing (null); it is required"),
-    "required though named Optional": (fwd_h(gk=None), NULL, "chunk_fwd_h: gk is missing (null); it is required"),
+    "required though named Optional": (
+        fwd_h(gk=None),
+        NULL,
+        "chunk_fwd_h: gk is missing (null); it is required",
+    ),
     "output missing": (fwd_h(h=None), NULL, "chunk_fwd_h: output h is missing (null); it is required"),
-    "layout missing": (finalize(output_layout=None), NULL, "attribute output_layout is missing (null); it is one of BSND, BNSD"),
-    "data missing": (fwd_h(u=Tensor(bf16(1, 1, 64, 128).array, "bfloat16", null_data=True)), NULL, "chunk_fwd_h: u has no data"),
-    "port not served": (fwd_h(g=fp32(1, 1, 64)), INVALID, "chunk_fwd_h: g is given; the scalar gate belongs to"),
-    "final state unasked": (fwd_h(final_state=fp32(1, 1, 128, 128)), INVALID, "output final_state is given, but output_final_state is false"),
-    "final state without room": (fwd_h(output_final_state=True), INVALID, "output final_state is missing (null), but output_final_state is true"),
-    "no such mode": (prepare(qg=bf16(1, 1, 64, 128)), INVALID, "optional outputs given: qg; that is no mode. Modes: none (none); forward (akk); recompute (akk, q_hat"),
+    "layout missing": (
+        finalize(output_layout=None),
+        NULL,
+        "attribute output_layout is missing (null); it is one of BSND, BNSD",
+    ),
+    "data missing": (
+        fwd_h(u=Tensor(bf16(1, 1, 64, 128).array, "bfloat16", null_data=True)),
+        NULL,
+        "chunk_fwd_h: u has no data",
+    ),
+    "port not served": (
+        fwd_h(g=fp32(1, 1, 64)),
+        INVALID,
+        "chunk_fwd_h: g is given; the scalar gate belongs to",
+    ),
+    "final state unasked": (
+        fwd_h(final_state=fp32(1, 1, 128, 128)),
+        INVALID,
+        "output final_state is given, but output_final_state is false",
+    ),
+    "final state without room": (
+        fwd_h(output_final_state=True),
+        INVALID,
+        "output final_state is missing (null), but output_final_state is true",
+    ),
+    "no such mode": (
+        prepare(qg=bf16(1, 1, 64, 128)),
+        INVALID,
+        "optional outputs given: qg; that is no mode. Modes: none (none); forward (akk); recompute (akk, q_hat",
+    ),
     # dtypes
-    "dtype": (fwd_h(k=Tensor.zeros((1, 1, 64, 128), "float16")), INVALID, "chunk_fwd_h: k is float16; it must be bfloat16"),
-    "dtype of two": (fwd_h(gk=Tensor.zeros((1, 1, 64, 128), "int32")), INVALID, "chunk_fwd_h: gk is int32; it must be float32 or bfloat16"),
-    "dtype of output": (fwd_h(v_new=fp32(1, 1, 64, 128)), INVALID, "chunk_fwd_h: output v_new is float32; it must be bfloat16"),
+    "dtype": (
+        fwd_h(k=Tensor.zeros((1, 1, 64, 128), "float16")),
+        INVALID,
+        "chunk_fwd_h: k is float16; it must be bfloat16",
+    ),
+    "dtype of two": (
+        fwd_h(gk=Tensor.zeros((1, 1, 64, 128), "int32")),
+        INVALID,
+        "chunk_fwd_h: gk is int32; it must be float32 or bfloat16",
+    ),
+    "dtype of output": (
+        fwd_h(v_new=fp32(1, 1, 64, 128)),
+        INVALID,
+        "chunk_fwd_h: output v_new is float32; it must be bfloat16",
+    ),
     # shapes
-    "rank": (fwd_h(k=bf16(1, 64, 128)), INVALID, "chunk_fwd_h: k has rank 3, shape [1, 64, 128]; expected [B, HV, T, K]"),
-    "rank of a layout": (finalize(qg_scaled=bf16(1, 64, 128)), INVALID, "expected [B, HV, T, K] for output_layout BSND"),
-    "letters clash": (fwd_h(w=bf16(1, 1, 63, 128)), INVALID, "chunk_fwd_h: w dim 2 (T) is 63, but k has T = 64"),
+    "rank": (
+        fwd_h(k=bf16(1, 64, 128)),
+        INVALID,
+        "chunk_fwd_h: k has rank 3, shape [1, 64, 128]; expected [B, HV, T, K]",
+    ),
+    "rank of a layout": (
+        finalize(qg_scaled=bf16(1, 64, 128)),
+        INVALID,
+        "expected [B, HV, T, K] for output_layout BSND",
+    ),
+    "letters clash": (
+        fwd_h(w=bf16(1, 1, 63, 128)),
+        INVALID,
+        "chunk_fwd_h: w dim 2 (T) is 63, but k has T = 64",
+    ),
     "fixed letter": (fwd_h(k=bf16(1, 1, 64, 64)), INVALID, "chunk_fwd_h: k dim 3 (K) is 64; it must be 128"),
     "zero tokens": (fwd_h(T=0, NT=1), INVALID, "chunk_fwd_h: k dim 2 (T) is 0; it must be at least 1"),
-    "chunk count": (fwd_h(T=100, NT=3), INVALID, "output h dim 1 (NT) is 3, but T = 100 in chunks of 64 makes NT = 2"),
-    "product": (prepare(use_gate_in_kernel=True, a_log=fp32(1), dt_bias=fp32(64)), INVALID, "dt_bias dim 0 is 64, but HV*K = 128"),
-    "a packed rank-3 call has one batch entry": (finalize(layout="TND", v_new=bf16(2, 1, 64, 128)), INVALID, "v_new dim 0 is 2; it must be 1"),
-    "state count": (fwd_h(initial_state=fp32(2, 1, 128, 128)), INVALID, "initial_state dim 0 (N) is 2, but there is one state per batch entry, so N = 1"),
+    "chunk count": (
+        fwd_h(T=100, NT=3),
+        INVALID,
+        "output h dim 1 (NT) is 3, but T = 100 in chunks of 64 makes NT = 2",
+    ),
+    "product": (
+        prepare(use_gate_in_kernel=True, a_log=fp32(1), dt_bias=fp32(64)),
+        INVALID,
+        "dt_bias dim 0 is 64, but HV*K = 128",
+    ),
+    "a packed rank-3 call has one batch entry": (
+        finalize(layout="TND", v_new=bf16(2, 1, 64, 128)),
+        INVALID,
+        "v_new dim 0 is 2; it must be 1",
+    ),
+    "state count": (
+        fwd_h(initial_state=fp32(2, 1, 128, 128)),
+        INVALID,
+        "initial_state dim 0 (N) is 2, but there is one state per batch entry, so N = 1",
+    ),
     # attributes
-    "layout": (finalize(output_layout="BHTD"), INVALID, 'output_layout is "BHTD"; it must be one of BSND, BNSD, TND, NTD'),
+    "layout": (
+        finalize(output_layout="BHTD"),
+        INVALID,
+        'output_layout is "BHTD"; it must be one of BSND, BNSD, TND, NTD',
+    ),
     "lower case": (prepare(layout="bnsd"), INVALID, 'layout is "bnsd"; it must be one of'),
     "chunk size": (fwd_h(chunk_size=32), INVALID, "chunk_size is 32; it must be 64"),
     "new value": (fwd_h(save_new_value=False), INVALID, "save_new_value is false; it must be true"),
     # packed sequences
-    "offsets in a batch": (fwd_h(B=2, cu_seqlens=[0, 64]), INVALID, "cu_seqlens is given with B = 2; packed sequences need B = 1"),
+    "offsets in a batch": (
+        fwd_h(B=2, cu_seqlens=[0, 64]),
+        INVALID,
+        "cu_seqlens is given with B = 2; packed sequences need B = 1",
+    ),
     "one offset": (fwd_h(cu_seqlens=[0]), INVALID, "cu_seqlens has 1 entries; one sequence needs 2"),
     "first offset": (fwd_h(cu_seqlens=[1, 64]), INVALID, "cu_seqlens[0] = 1; the first offset must be 0"),
-    "offsets decrease": (fwd_h(cu_seqlens=[0, 40, 30, 64]), INVALID, "cu_seqlens[2] = 30 is below cu_seqlens[1] = 40; offsets must not decrease"),
-    "last offset": (fwd_h(cu_seqlens=[0, 63]), INVALID, "cu_seqlens ends at 63, but T = 64; the last offset must be T"),
-    "packed chunk count": (fwd_h(cu_seqlens=[0, 10, 64]), INVALID, "output h dim 1 (NT) is 1, but cu_seqlens makes NT = 2"),
-    "packed state count": (fwd_h(NT=2, cu_seqlens=[0, 10, 64], initial_state=fp32(1, 1, 128, 128)), INVALID, "but cu_seqlens makes N = 2"),
+    "offsets decrease": (
+        fwd_h(cu_seqlens=[0, 40, 30, 64]),
+        INVALID,
+        "cu_seqlens[2] = 30 is below cu_seqlens[1] = 40; offsets must not decrease",
+    ),
+    "last offset": (
+        fwd_h(cu_seqlens=[0, 63]),
+        INVALID,
+        "cu_seqlens ends at 63, but T = 64; the last offset must be T",
+    ),
+    "packed chunk count": (
+        fwd_h(cu_seqlens=[0, 10, 64]),
+        INVALID,
+        "output h dim 1 (NT) is 1, but cu_seqlens makes NT = 2",
+    ),
+    "packed state count": (
+        fwd_h(NT=2, cu_seqlens=[0, 10, 64], initial_state=fp32(1, 1, 128, 128)),
+        INVALID,
+        "but cu_seqlens makes N = 2",
+    ),
     "indices alone": (fwd_h(chunk_indices=[0, 0]), INVALID, "chunk_indices is given without cu_seqlens"),
-    "indices too few": (fwd_h(NT=2, cu_seqlens=[0, 10, 64], chunk_indices=[0, 0]), INVALID, "chunk_indices has 2 entries, but cu_seqlens makes 2 chunks, so 4 entries"),
-    "indices out of order": (fwd_h(NT=2, cu_seqlens=[0, 10, 64], chunk_indices=[1, 0, 0, 0]), INVALID, "chunk_indices[0] is 1, but the canonical order of cu_seqlens has 0 there"),
+    "indices too few": (
+        fwd_h(NT=2, cu_seqlens=[0, 10, 64], chunk_indices=[0, 0]),
+        INVALID,
+        "chunk_indices has 2 entries, but cu_seqlens makes 2 chunks, so 4 entries",
+    ),
+    "indices out of order": (
+        fwd_h(NT=2, cu_seqlens=[0, 10, 64], chunk_indices=[1, 0, 0, 0]),
+        INVALID,
+        "chunk_indices[0] is 1, but the canonical order of cu_seqlens has 0 there",
+    ),
 }
 
 
@@ -130,7 +230,9 @@ def random_finalize(seed: int) -> Call:
     for name in ("qg_scaled", "aqk", "v_new", "h"):
         array = call.arguments[name].array
         # the upper half of small float32 numbers: bfloat16 values without a conversion
-        array[...] = (rng.standard_normal(array.shape).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        array[...] = (rng.standard_normal(array.shape).astype(np.float32).view(np.uint32) >> 16).astype(
+            np.uint16
+        )
     return call
 
 

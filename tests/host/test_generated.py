@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the generator makes from op.json: headers equal to the frozen ABI, code that compiles, refusals of bad contracts."""
+"""What the generator makes from op.json: headers equal to the frozen ABI; what it refuses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def generated(tmp_path_factory):
 def parameters(prototype: str) -> list[str]:
     """'const aclTensor *q' ... of the function, one per parameter, spaces normalised."""
     inside = re.search(r"\((.*)\)", prototype, re.S).group(1)
-    return [re.sub(r"\s*\*\s*", " *", re.sub(r"\s+", " ", one)).strip().replace("* *", "**") for one in inside.split(",")]
+    return [
+        re.sub(r"\s*\*\s*", " *", re.sub(r"\s+", " ", one)).strip().replace("* *", "**")
+        for one in inside.split(",")
+    ]
 
 
 def declared(header: str, name: str) -> str:
@@ -103,7 +106,9 @@ def test_parameter_table_in_the_operator_page_is_fresh(op, tmp_path):
     copy.write_text(page.read_text())
     done = generate("docs", op_json(op), copy)
     assert done.returncode == 0, done.stderr
-    assert copy.read_text() == page.read_text(), f"run: python ascendc/codegen/generate.py docs {op_json(op)} {page}"
+    assert copy.read_text() == page.read_text(), (
+        f"run: python ascendc/codegen/generate.py docs {op_json(op)} {page}"
+    )
 
 
 def bad(change) -> dict:

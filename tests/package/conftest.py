@@ -64,7 +64,9 @@ def tool():
 
         return subprocess.run(
             [sys.executable, str(ROOT / "tools/check_symbols"), *map(str, arguments)],
-            capture_output=True, text=True, env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            env={**os.environ, **environment},
         )
 
     return run

@@ -50,7 +50,10 @@ def make_vendor(vendor: Path, ops: tuple[str, ...] = (OP,), soc: str = "ascend91
         header = vendor / f"op_api/include/aclnn_{op}.h"
         header.parent.mkdir(parents=True, exist_ok=True)
         header.write_text(f"// {op}\n")
-        library(vendor / IMPL / f"kernel/{soc}/{op}/{op_type}.so", identity() + f"const int fla_kernel_{op} = 1;\n")
+        library(
+            vendor / IMPL / f"kernel/{soc}/{op}/{op_type}.so",
+            identity() + f"const int fla_kernel_{op} = 1;\n",
+        )
     return vendor
 
 

@@ -91,8 +91,13 @@ def test_wrong_options(config, options, text):
 
 def test_subset_and_separators(config):
     assert config.decide("", "", "chunk_fwd_h")["ops"] == ["chunk_fwd_h"]
-    assert config.decide("", "", "chunk_fwd_h;chunk_kda_fwd_finalize, chunk_fwd_h")["ops"] == ["chunk_fwd_h", "chunk_kda_fwd_finalize"]
-    assert set(config.decide("", "", "")["ops"]) == {p.parent.name for p in (ROOT / "ascendc/ops").glob("*/op.json")}
+    assert config.decide("", "", "chunk_fwd_h;chunk_kda_fwd_finalize, chunk_fwd_h")["ops"] == [
+        "chunk_fwd_h",
+        "chunk_kda_fwd_finalize",
+    ]
+    assert set(config.decide("", "", "")["ops"]) == {
+        p.parent.name for p in (ROOT / "ascendc/ops").glob("*/op.json")
+    }
 
 
 def test_sdist_has_no_label(config):
@@ -117,7 +122,11 @@ def test_cmake_says_the_same_and_remembers_nothing(toolkit, tmp_path):
     assert done.returncode == 0, done.stderr
     assert json.loads((build / "build_config.json").read_text())["backend"] == "cann"
     project = build / "cann/project"
-    for name in ("op_host/chunk_fwd_h_def.cpp", "op_api/aclnn_chunk_fwd_h.cpp", "op_kernel/chunk_fwd_h/chunk_fwd_h.cpp"):
+    for name in (
+        "op_host/chunk_fwd_h_def.cpp",
+        "op_api/aclnn_chunk_fwd_h.cpp",
+        "op_kernel/chunk_fwd_h/chunk_fwd_h.cpp",
+    ):
         assert (project / name).is_file(), name
     done = cmake(build, ASCEND_HOME_PATH=str(tmp_path / "nowhere"))
     assert done.returncode != 0 and "is no CANN toolkit" in " ".join(done.stderr.split())
@@ -130,9 +139,13 @@ def test_cmake_says_the_same_and_remembers_nothing(toolkit, tmp_path):
 def test_install_fails_with_the_reason(tmp_path):
     """The build backend itself, as pip calls it, before anything is compiled."""
     pytest.importorskip("scikit_build_core")
-    code = f"import sys; sys.path.insert(0, 'opp_package'); import fla_build; fla_build.build_wheel({str(tmp_path)!r})"
-    environment = {**os.environ, "ASCEND_HOME_PATH": str(tmp_path / "nowhere")}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env=environment)
+    code = f"import fla_build; fla_build.build_wheel({str(tmp_path)!r})"
+    environment = {**os.environ, "ASCEND_HOME_PATH": str(tmp_path / "nowhere"), "PYTHONPATH": "opp_package"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env=environment
+    )
     assert done.returncode != 0
-    assert "fla-npu cannot be built: ASCEND_HOME_PATH =" in done.stderr and "is no CANN toolkit" in done.stderr
+    assert (
+        "fla-npu cannot be built: ASCEND_HOME_PATH =" in done.stderr and "is no CANN toolkit" in done.stderr
+    )
     assert not list(tmp_path.iterdir())

@@ -28,8 +28,13 @@ def test_complete(look, opp):
     seen = look(opp)
     assert seen.status == 0, seen.text
     assert seen.row == {
-        "aclnn": API, "provided_by": [f"{opp}:vendors/fla_npu"], "symbols": "ok", "header": True,
-        "prototype": "ok", "tiling": True, "kernels": {"ascend910b": True},
+        "aclnn": API,
+        "provided_by": [f"{opp}:vendors/fla_npu"],
+        "symbols": "ok",
+        "header": True,
+        "prototype": "ok",
+        "tiling": True,
+        "kernels": {"ascend910b": True},
     }
 
 
@@ -237,7 +242,9 @@ def test_truncated(look, opp, vendor, size):
     path.write_bytes(path.read_bytes()[:size])
     seen = look(opp)
     assert seen.status == 1
-    assert any(word in seen.text for word in ("is damaged or truncated", "is truncated", "is not an ELF file"))
+    assert any(
+        word in seen.text for word in ("is damaged or truncated", "is truncated", "is not an ELF file")
+    )
 
 
 def test_empty_file(look, opp, vendor):
@@ -323,7 +330,10 @@ def test_same_answer_in_every_shape(look, opp, tmp_path, shape):
 
 def test_wheel_of_another_machine_is_judged_by_its_tag(look, opp, tmp_path):
     wheel = as_wheel(opp, tmp_path)
-    assert "is for x86_64, needed is aarch64" in look(wheel.rename(tmp_path / "a-0-py3-none-linux_aarch64.whl")).text
+    assert (
+        "is for x86_64, needed is aarch64"
+        in look(wheel.rename(tmp_path / "a-0-py3-none-linux_aarch64.whl")).text
+    )
 
 
 def test_lone_library(look, vendor):
@@ -367,7 +377,9 @@ def test_unknown_operator(tool, opp):
 def test_nothing_is_loaded(opp, vendor, tmp_path):
     """A library whose constructor leaves a mark is read, not run."""
     mark = tmp_path / "ran"
-    source = f'#include <stdio.h>\n__attribute__((constructor)) static void run(void) {{ fopen("{mark}", "w"); }}'
+    source = (
+        f'#include <stdio.h>\n__attribute__((constructor)) static void run(void) {{ fopen("{mark}", "w"); }}'
+    )
     path = vendor / API_LIB
     command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path)]
     subprocess.run(command, input=source + identity() + functions(*BOTH), text=True, check=True)

@@ -20,14 +20,23 @@ def make_build(build: Path, ops: list[str]) -> Path:
     """A build tree as CMake leaves it, with tiny libraries."""
     build.mkdir(exist_ok=True)
     config = {
-        "version": "9+twin", "backend": "twin", "socs": ["ascend910b"], "ops": ops, "cann": "", "cann_home": "",
-        "git": "", "compiler": "GNU 1", "arch": "x86_64", "build_type": "Release",
+        "version": "9+twin",
+        "backend": "twin",
+        "socs": ["ascend910b"],
+        "ops": ops,
+        "cann": "",
+        "cann_home": "",
+        "git": "",
+        "compiler": "GNU 1",
+        "arch": "x86_64",
+        "build_type": "Release",
     }
     (build / "build_config.json").write_text(json.dumps(config))
     (build / "build_id.cpp").write_text(f'const char fla_build_id[33] = "{BUILD}";\n')
     symbols = [s for op in ops for s in (f"aclnn{OPS[op]}", f"aclnn{OPS[op]}GetWorkspaceSize")]
     sources = {
-        "fla_twin": "", "cust_opapi": functions(*symbols),
+        "fla_twin": "",
+        "cust_opapi": functions(*symbols),
         "cust_opmaster": functions(*(f"fla_plan_{op}" for op in ops)),
         **{f"kernel_{op}": f"const int fla_kernel_{op} = 1;" for op in ops},
     }
@@ -35,15 +44,27 @@ def make_build(build: Path, ops: list[str]) -> Path:
     (build / "artifacts.json").write_text(json.dumps(paths))
     for op in ops:
         subprocess.run(
-            [sys.executable, str(ROOT / "ascendc/codegen/generate.py"), "twin",
-             str(ROOT / f"ascendc/ops/{op}/op.json"), str(build / "generated" / op)],
+            [
+                sys.executable,
+                str(ROOT / "ascendc/codegen/generate.py"),
+                "twin",
+                str(ROOT / f"ascendc/ops/{op}/op.json"),
+                str(build / "generated" / op),
+            ],
             check=True,
         )
     return build
 
 
 def pack(build: Path) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(ROOT / "opp_package/pack.py"), "--build", str(build), "--source", str(ROOT)]
+    command = [
+        sys.executable,
+        str(ROOT / "opp_package/pack.py"),
+        "--build",
+        str(build),
+        "--source",
+        str(ROOT),
+    ]
     return subprocess.run([*command, "--out", str(build / "package")], capture_output=True, text=True)
 
 
@@ -64,8 +85,11 @@ def test_layout(build):
     found = files_of(build / "package")
     impl = vendor + "op_impl/ai_core/tbe/"
     expected = {
-        "opp/manifest.json", "opp/vendors/config.ini", vendor + "version.info",
-        vendor + "op_api/lib/libcust_opapi.so", vendor + "op_api/lib/libfla_twin.so",
+        "opp/manifest.json",
+        "opp/vendors/config.ini",
+        vendor + "version.info",
+        vendor + "op_api/lib/libcust_opapi.so",
+        vendor + "op_api/lib/libfla_twin.so",
         impl + "op_tiling/lib/linux/x86_64/libcust_opmaster_rt2.0.so",
         impl + "config/ascend910b/aic-ascend910b-ops-info.json",
         impl + "kernel/config/ascend910b/binary_info_config.json",
@@ -73,8 +97,11 @@ def test_layout(build):
     for op, op_type in OPS.items():
         expected |= {vendor + f"op_api/include/aclnn_{op}.h", impl + f"kernel/ascend910b/{op}/{op_type}.so"}
         expected |= {impl + f"kernel/ascend910b/{op}/{op_type}.json"}
-    expected |= {vendor + f"op_api/include/{p.relative_to(ROOT / 'ascendc/twin/include')}"
-                 for folder in ("acl", "aclnn") for p in (ROOT / "ascendc/twin/include" / folder).iterdir()}
+    expected |= {
+        vendor + f"op_api/include/{p.relative_to(ROOT / 'ascendc/twin/include')}"
+        for folder in ("acl", "aclnn")
+        for p in (ROOT / "ascendc/twin/include" / folder).iterdir()
+    }
     expected |= {f"_contract/{p.parent.name}.json" for p in (ROOT / "ascendc/ops").glob("*/op.json")}
     assert found == expected
     assert not any(name.endswith("libopapi.so") for name in found)
@@ -109,10 +136,14 @@ def test_reused_tree_drops_removed_operators(build):
     make_build(build, ["chunk_fwd_h"])
     assert pack(build).returncode == 0
     assert not [name for name in files_of(build / "package/opp") if "finalize" in name]
-    assert "chunk_kda_fwd_finalize" not in json.loads((build / "package/opp/manifest.json").read_text())["ops"]
+    assert (
+        "chunk_kda_fwd_finalize" not in json.loads((build / "package/opp/manifest.json").read_text())["ops"]
+    )
     assert not [p for p in (build / "package/opp").rglob("*") if p.is_dir() and not any(p.iterdir())]
     # What did not change was not written again.
-    assert (build / "package/opp/vendors/fla_npu/op_api/include/aclnn_chunk_fwd_h.h").stat().st_mtime_ns == before
+    assert (
+        build / "package/opp/vendors/fla_npu/op_api/include/aclnn_chunk_fwd_h.h"
+    ).stat().st_mtime_ns == before
 
 
 def test_stray_file_in_the_tree_goes(build):
@@ -122,7 +153,9 @@ def test_stray_file_in_the_tree_goes(build):
     assert not stray.exists()
 
 
-@pytest.mark.parametrize("lost", ["kernel_chunk_fwd_h.so", "cust_opapi.so", "generated/chunk_fwd_h/aclnn_chunk_fwd_h.h"])
+@pytest.mark.parametrize(
+    "lost", ["kernel_chunk_fwd_h.so", "cust_opapi.so", "generated/chunk_fwd_h/aclnn_chunk_fwd_h.h"]
+)
 def test_missing_output_is_an_error(build, lost):
     (build / lost).unlink()
     done = pack(build)

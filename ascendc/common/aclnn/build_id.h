@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every library of a build carries the build's id, as a symbol for loaders and as an ELF note for readers.
+// Every library of a build carries the build's id, as a symbol for loaders and as an ELF note for
+// readers.
 #ifndef FLA_COMMON_ACLNN_BUILD_ID_H
 #define FLA_COMMON_ACLNN_BUILD_ID_H
 

@@ -10,15 +10,20 @@
 
 #include "build_id.h"
 
-namespace fla {
-namespace {
+namespace fla
+{
+namespace
+{
 
 constexpr int kKernelMissing = 561003, kTilingMissing = 561000;  // CANN's numbers for the same
 
-std::string Parent(const std::string &path) { return path.substr(0, path.rfind('/')); }
+std::string Parent(const std::string &path)
+{
+    return path.substr(0, path.rfind('/'));
+}
 
-/// The vendor directory, as an absolute path. Taken when this library is loaded: the path it was opened by
-/// may be relative, and the process may change its directory later.
+/// The vendor directory, as an absolute path. Taken when this library is loaded: the path it was
+/// opened by may be relative, and the process may change its directory later.
 std::string FindVendorDir()
 {
     Dl_info info{};
@@ -69,8 +74,9 @@ OpLibraries Load(const std::string &op, const std::string &opType)
     }
     if (found.plan == nullptr) {
         found.status = kTilingMissing;
-        found.fault = op + ": " +
-                      (plans.fault.empty() ? "no tiling of this operator in " + tiling : plans.fault);
+        found.fault =
+            op + ": " +
+            (plans.fault.empty() ? "no tiling of this operator in " + tiling : plans.fault);
         return found;
     }
     const std::string path = impl + "kernel/" FLA_SOC "/" + op + "/" + opType + ".so";
@@ -82,7 +88,8 @@ OpLibraries Load(const std::string &op, const std::string &opType)
     if (found.kernel == nullptr) {
         found.status = kKernelMissing;
         found.fault =
-            op + ": " + (kernel.fault.empty() ? "no kernel of this operator in " + path : kernel.fault);
+            op + ": " +
+            (kernel.fault.empty() ? "no kernel of this operator in " + path : kernel.fault);
     }
     return found;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The other libraries of this OPP, found by their place relative to libcust_opapi.so and opened when an
-// operator is first called. A library of another build is refused.
+// The other libraries of this OPP, found by their place relative to libcust_opapi.so and opened
+// when an operator is first called. A library of another build is refused.
 #ifndef FLA_COMMON_ACLNN_OPP_FILES_H
 #define FLA_COMMON_ACLNN_OPP_FILES_H
 
@@ -10,11 +10,13 @@
 #include "op_call.h"
 #include "plan.h"
 
-namespace twin {
+namespace twin
+{
 struct KernelEntry;
 }
 
-namespace fla {
+namespace fla
+{
 
 using PlanFn = void (*)(const OpCall &call, const ChipSpec &chip, Plan &plan);
 

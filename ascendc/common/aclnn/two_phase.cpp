@@ -8,12 +8,15 @@
 #include "machine/launch.h"
 #include "opp_files.h"
 
-namespace twin {
+namespace twin
+{
 extern "C" ACL_FUNC_VISIBILITY const char *fla_twin_build_id(void);
 }
 
-namespace fla {
-namespace {
+namespace fla
+{
+namespace
+{
 
 constexpr int kInnerNull = 561103, kInner = 561000;
 constexpr uint64_t kAlignment = 512;
@@ -31,8 +34,8 @@ class Executor final : public aclOpExecutor
     aclnnStatus Run(void *workspace, uint64_t workspaceSize, aclrtStream stream) override;
 
     std::string op;
-    twin::Launch launch;        // gm in kernel argument order, workspace and tiling last
-    std::vector<void *> args;   // the same addresses
+    twin::Launch launch;       // gm in kernel argument order, workspace and tiling last
+    std::vector<void *> args;  // the same addresses
     std::vector<std::vector<int64_t>> intArrays;
     std::vector<StridedInput> copies;
     std::vector<uint8_t> tiling;
@@ -75,7 +78,8 @@ Range RangeOf(const CallBuilder::Port &port)
     return {&port, port.tensor->Begin() + extent.first, port.tensor->Begin() + extent.second};
 }
 
-/// Kernels read inputs while they write outputs, in an order of their own: shared memory is refused.
+/// Kernels read inputs while they write outputs, in an order of their own: shared memory is
+/// refused.
 Refusal CheckMemory(const OpEntry &entry, const CallBuilder &builder)
 {
     const std::string &op = entry.contract->Op();
@@ -94,11 +98,12 @@ Refusal CheckMemory(const OpEntry &entry, const CallBuilder &builder)
             continue;
         }
         for (const Range &other : ranges) {
-            const bool skip = other.port == out.port || (other.port->output && other.port < out.port);
+            const bool skip =
+                other.port == out.port || (other.port->output && other.port < out.port);
             if (!skip && out.begin < other.end && other.begin < out.end) {
                 return {kInvalid, op + ": output " + out.port->name + " shares memory with " +
-                                      (other.port->output ? "output " : "input ") + other.port->name +
-                                      "; outputs need memory of their own"};
+                                      (other.port->output ? "output " : "input ") +
+                                      other.port->name + "; outputs need memory of their own"};
             }
         }
     }
@@ -126,7 +131,8 @@ void BindArguments(const OpEntry &entry, const CallBuilder &builder, Executor &e
             const auto *ints = builder.call.Ints(port.name);
             if (ints != nullptr) {
                 executor.intArrays.push_back(*ints);
-                add(executor.intArrays.back().data(), ints->size() * sizeof(int64_t), Kind::kInput, name);
+                add(executor.intArrays.back().data(), ints->size() * sizeof(int64_t), Kind::kInput,
+                    name);
             } else if (port.tensor == nullptr) {
                 add(nullptr, 0, outputs ? Kind::kOutput : Kind::kInput, name);
             } else {
@@ -135,16 +141,17 @@ void BindArguments(const OpEntry &entry, const CallBuilder &builder, Executor &e
                     executor.copies.push_back({*port.tensor, executor.args.size(), end});
                     end = AlignUp(end + bytes, kAlignment);
                 }
-                const Kind kind = outputs                 ? Kind::kOutput
+                const Kind kind = outputs                ? Kind::kOutput
                                   : isMutated(port.name) ? Kind::kInOut
-                                                          : Kind::kInput;
+                                                         : Kind::kInput;
                 add(port.tensor->Begin(), bytes, kind, name);
             }
         }
     }
     add(nullptr, executor.userBytes, Kind::kWorkspace, "workspace");
     add(executor.tiling.data(), executor.tiling.size(), Kind::kTiling, "tiling");
-    // The system part stands last: kernels get the caller's pointer, and nobody touches these bytes.
+    // The system part stands last: kernels get the caller's pointer, and nobody touches these
+    // bytes.
     executor.neededBytes = end + kSystemWorkspace;
 }
 

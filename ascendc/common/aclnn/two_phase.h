@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two phases of an aclnn call on the twin. The generated entry points name the arguments; everything
-// else is here: contract, overlap rules, plan, workspace, copies of strided inputs, launch.
+// The two phases of an aclnn call on the twin. The generated entry points name the arguments;
+// everything else is here: contract, overlap rules, plan, workspace, copies of strided inputs,
+// launch.
 #ifndef FLA_COMMON_ACLNN_TWO_PHASE_H
 #define FLA_COMMON_ACLNN_TWO_PHASE_H
 
@@ -11,7 +12,8 @@
 #include "aclnn/acl_meta.h"
 #include "contract.h"
 
-namespace fla {
+namespace fla
+{
 
 /// What a generated entry point knows of its operator.
 struct OpEntry {
@@ -29,8 +31,14 @@ class CallBuilder
         const aclTensor *tensor;  // null: absent, or an integer array
         bool output;
     };
-    CallBuilder &In(const char *name, const aclTensor *tensor) { return Tensor(name, tensor, false); }
-    CallBuilder &Out(const char *name, const aclTensor *tensor) { return Tensor(name, tensor, true); }
+    CallBuilder &In(const char *name, const aclTensor *tensor)
+    {
+        return Tensor(name, tensor, false);
+    }
+    CallBuilder &Out(const char *name, const aclTensor *tensor)
+    {
+        return Tensor(name, tensor, true);
+    }
     CallBuilder &Ints(const char *name, const aclIntArray *values);
     CallBuilder &Attr(const char *name, bool value);
     CallBuilder &Attr(const char *name, int64_t value);

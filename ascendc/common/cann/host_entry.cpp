@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs and attributes are numbered as the OpDef lists them: contract order, tensors and integer arrays
-// counting as inputs. Operators with optional outputs have one attribute more, the last: output_mask, bit i
-// set when output i is wanted (an unwanted one is a placeholder).
+// Inputs and attributes are numbered as the OpDef lists them: contract order, tensors and integer
+// arrays counting as inputs. Operators with optional outputs have one attribute more, the last:
+// output_mask, bit i set when output i is wanted (an unwanted one is a placeholder).
 #include "host_entry.h"
 
 #include <algorithm>
@@ -9,9 +9,12 @@
 
 #include "tiling/platform/platform_ascendc.h"
 
-namespace fla {
-namespace cann {
-namespace {
+namespace fla
+{
+namespace cann
+{
+namespace
+{
 
 const gert::Shape *InputShape(const gert::TilingContext &context, size_t index)
 {
@@ -76,9 +79,11 @@ size_t ReadInputs(const Contract &contract, const Context &context, OpCall &call
     return attr;
 }
 
-void ReadOutputs(const Contract &contract, const gert::TilingContext &context, size_t maskAttr, OpCall &call)
+void ReadOutputs(const Contract &contract, const gert::TilingContext &context, size_t maskAttr,
+                 OpCall &call)
 {
-    const int64_t *mask = context.GetAttrs() == nullptr ? nullptr : context.GetAttrs()->GetInt(maskAttr);
+    const int64_t *mask =
+        context.GetAttrs() == nullptr ? nullptr : context.GetAttrs()->GetInt(maskAttr);
     size_t output = 0;
     for (const Param &param : contract.Params()) {
         if (param.role != Role::kOutput) {

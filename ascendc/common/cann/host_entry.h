@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// CANN's graph-side entries of an operator (tiling, shape and dtype inference), driven by its contract.
-// The generated files only say which contract and which plan. Needs the host headers of a CANN toolkit.
+// CANN's graph-side entries of an operator (tiling, shape and dtype inference), driven by its
+// contract. The generated files only say which contract and which plan. Needs the host headers of a
+// CANN toolkit.
 #ifndef FLA_COMMON_CANN_HOST_ENTRY_H
 #define FLA_COMMON_CANN_HOST_ENTRY_H
 
@@ -9,11 +10,13 @@
 #include "exe_graph/runtime/infer_shape_context.h"
 #include "exe_graph/runtime/tiling_context.h"
 
-namespace fla {
+namespace fla
+{
 
 using PlanOp = Plan (*)(const OpCall &call, const ChipSpec &chip);
 
-namespace cann {
+namespace cann
+{
 
 /// Context -> call -> plan -> tiling buffer, block dim, schedule mode, workspace.
 ge::graphStatus Tiling(const Contract &contract, PlanOp plan, gert::TilingContext &context);

@@ -8,8 +8,10 @@
 #include "opdev/platform.h"
 #include "opdev/tensor_view_utils.h"
 
-namespace fla {
-namespace cann {
+namespace fla
+{
+namespace cann
+{
 
 L2Call &L2Call::Tensor(const char *name, const aclTensor *tensor, bool output)
 {
@@ -101,13 +103,14 @@ const aclTensor *L2Call::ReadyInts(const char *name, aclOpExecutor *executor)
     return ready;
 }
 
-const aclTensor *L2Call::ReadyOutput(const char *name, const aclTensor *output, aclOpExecutor *executor)
+const aclTensor *L2Call::ReadyOutput(const char *name, const aclTensor *output,
+                                     aclOpExecutor *executor)
 {
     if (output != nullptr) {
         return output;
     }
-    // The kernel never writes it (output_mask says that it is absent), but a kernel binary is chosen by
-    // the dtypes of all ports.
+    // The kernel never writes it (output_mask says that it is absent), but a kernel binary is
+    // chosen by the dtypes of all ports.
     DType dtype = DType::kFloat;
     for (const Param &param : contract_.Params()) {
         dtype = param.name == name ? param.dtypes.front() : dtype;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Phase 1 of an aclnn call on CANN: the same contract and plan as on the twin, then opdev's executor.
+// Phase 1 of an aclnn call on CANN: the same contract and plan as on the twin, then opdev's
+// executor.
 #ifndef FLA_COMMON_CANN_L2_CALL_H
 #define FLA_COMMON_CANN_L2_CALL_H
 
@@ -8,11 +9,13 @@
 #include "aclnn/aclnn_base.h"
 #include "contract.h"
 
-namespace fla {
+namespace fla
+{
 
 using PlanOp = Plan (*)(const OpCall &call, const ChipSpec &chip);
 
-namespace cann {
+namespace cann
+{
 
 class L2Call
 {
@@ -38,7 +41,8 @@ class L2Call
     // argument was null itself; Complete() tells.
     const aclTensor *Ready(const aclTensor *input, aclOpExecutor *executor);
     const aclTensor *ReadyInts(const char *name, aclOpExecutor *executor);
-    const aclTensor *ReadyOutput(const char *name, const aclTensor *output, aclOpExecutor *executor);
+    const aclTensor *ReadyOutput(const char *name, const aclTensor *output,
+                                 aclOpExecutor *executor);
     bool Complete() const { return complete_; }
 
   private:

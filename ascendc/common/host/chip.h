@@ -5,11 +5,12 @@
 
 #include <cstdint>
 
-namespace fla {
+namespace fla
+{
 
 struct ChipSpec {
-    uint32_t cubeCores;     // AIC count = number of groups a MIX kernel may launch
-    uint32_t vectorCores;   // AIV count, two per AIC on arch 220
+    uint32_t cubeCores;        // AIC count = number of groups a MIX kernel may launch
+    uint32_t vectorCores;      // AIV count, two per AIC on arch 220
     uint64_t systemWorkspace;  // bytes the framework takes in front of the user workspace
 };
 

@@ -5,8 +5,10 @@
 
 #include "contract_check.h"
 
-namespace fla {
-namespace {
+namespace fla
+{
+namespace
+{
 
 std::vector<std::string> Split(const std::string &text, char at)
 {
@@ -79,9 +81,15 @@ void Contract::Mode(const std::string &mode, std::vector<std::string> outputs)
     modes_.emplace_back(mode, std::move(outputs));
 }
 
-Refusal Contract::Check(OpCall &call) const { return ContractCheck(*this, call, true).Run(); }
+Refusal Contract::Check(OpCall &call) const
+{
+    return ContractCheck(*this, call, true).Run();
+}
 
-Refusal Contract::CheckInputs(OpCall &call) const { return ContractCheck(*this, call, false).Run(); }
+Refusal Contract::CheckInputs(OpCall &call) const
+{
+    return ContractCheck(*this, call, false).Run();
+}
 
 std::vector<int64_t> Contract::ShapeOf(const Param &param, const OpCall &call) const
 {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The contract of one operator (op.json) at run time, and the check of a call against it.
 //
-// The check runs before every plan, in the twin's aclnn entry, in CANN's L2 entry and in CANN's tiling
-// adapter alike. It covers what op.json says: which ports must be given, dtypes, ranks, dimension letters
-// that have to agree, allowed attribute values, patterns of optional outputs, sequence offsets.
-// What only the operator knows (HV a multiple of HK, which attributes go together) is its plan's part.
+// The check runs before every plan, in the twin's aclnn entry, in CANN's L2 entry and in CANN's
+// tiling adapter alike. It covers what op.json says: which ports must be given, dtypes, ranks,
+// dimension letters that have to agree, allowed attribute values, patterns of optional outputs,
+// sequence offsets. What only the operator knows (HV a multiple of HK, which attributes go
+// together) is its plan's part.
 #ifndef FLA_COMMON_HOST_CONTRACT_H
 #define FLA_COMMON_HOST_CONTRACT_H
 
@@ -18,7 +19,8 @@
 #include "op_call.h"
 #include "plan.h"
 
-namespace fla {
+namespace fla
+{
 
 enum class Role { kInput, kOutput, kInts, kBool, kInt, kDouble, kString };
 

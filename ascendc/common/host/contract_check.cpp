@@ -5,8 +5,10 @@
 
 #include "varlen.h"
 
-namespace fla {
-namespace {
+namespace fla
+{
+namespace
+{
 
 template <typename Item, typename Format>
 std::string Join(const std::vector<Item> &items, const char *between, Format format)
@@ -30,7 +32,10 @@ bool Contains(const std::vector<Item> &items, const Item &item)
     return std::find(items.begin(), items.end(), item) != items.end();
 }
 
-bool IsNumber(const std::string &factor) { return factor[0] >= '0' && factor[0] <= '9'; }
+bool IsNumber(const std::string &factor)
+{
+    return factor[0] >= '0' && factor[0] <= '9';
+}
 
 /// "B HV T K" -> "[B, HV, T, K]"
 std::string Bracketed(const std::string &letters)
@@ -42,7 +47,10 @@ std::string Bracketed(const std::string &letters)
     return out + "]";
 }
 
-const char *Article(const Param &param) { return param.role == Role::kOutput ? "output " : ""; }
+const char *Article(const Param &param)
+{
+    return param.role == Role::kOutput ? "output " : "";
+}
 
 }  // namespace
 
@@ -101,8 +109,9 @@ void ContractCheck::CheckPresence(const Param &param)
                Join(param.textValues, ", "));
     }
     if (!param.presentIf.empty() && given != call_.Flag(param.presentIf)) {
-        Refuse(kInvalid, "output ", param.name, given ? " is given, but " : " is missing (null), but ",
-               param.presentIf, given ? " is false" : " is true");
+        Refuse(kInvalid, "output ", param.name,
+               given ? " is given, but " : " is missing (null), but ", param.presentIf,
+               given ? " is false" : " is true");
     }
 }
 
@@ -114,7 +123,8 @@ void ContractCheck::CheckAttribute(const Param &param)
     }
     if (!param.intValues.empty() && !Contains(param.intValues, call_.Int(param.name))) {
         const auto text = [&param](int64_t value) {
-            return param.role == Role::kBool ? (value != 0 ? "true" : "false") : std::to_string(value);
+            return param.role == Role::kBool ? (value != 0 ? "true" : "false")
+                                             : std::to_string(value);
         };
         Refuse(kInvalid, param.name, " is ", text(call_.Int(param.name)), "; it must be ",
                Join(param.intValues, " or ", text));
@@ -133,7 +143,9 @@ void ContractCheck::CheckModes()
         }
     }
     for (const auto &mode : contract_.modes_) {
-        const auto wanted = [&mode](const std::string &name) { return Contains(mode.second, name); };
+        const auto wanted = [&mode](const std::string &name) {
+            return Contains(mode.second, name);
+        };
         if (given.size() == mode.second.size() && std::all_of(given.begin(), given.end(), wanted)) {
             return;
         }
@@ -149,8 +161,8 @@ void ContractCheck::CheckTensor(const Param &param)
 {
     const TensorArg &tensor = *call_.Tensor(param.name);
     if (!Contains(param.dtypes, tensor.dtype)) {
-        Refuse(kInvalid, Article(param), param.name, " is ", DTypeName(tensor.dtype), "; it must be ",
-               Join(param.dtypes, " or ", DTypeName));
+        Refuse(kInvalid, Article(param), param.name, " is ", DTypeName(tensor.dtype),
+               "; it must be ", Join(param.dtypes, " or ", DTypeName));
         return;
     }
     const Param::DimsRule *rule = ChooseRule(param, tensor);
@@ -184,8 +196,8 @@ const Param::DimsRule *ContractCheck::ChooseRule(const Param &param, const Tenso
     return nullptr;
 }
 
-void ContractCheck::CheckAxis(const Param &param, size_t axis, const std::vector<std::string> &factors,
-                              int64_t size)
+void ContractCheck::CheckAxis(const Param &param, size_t axis,
+                              const std::vector<std::string> &factors, int64_t size)
 {
     const std::string &first = factors.front();
     if (factors.size() == 1 && !IsNumber(first) && Letter(first) == 0 && !Refused()) {
@@ -209,11 +221,11 @@ void ContractCheck::CheckAxis(const Param &param, size_t axis, const std::vector
         Refuse(kInvalid, Article(param), param.name, " dim ", axis,
                IsNumber(name) ? "" : " (" + name + ")", " is ", size, "; it must be ", wanted);
     } else if (factors.size() > 1) {
-        Refuse(kInvalid, Article(param), param.name, " dim ", axis, " is ", size, ", but ", name, " = ",
-               wanted);
+        Refuse(kInvalid, Article(param), param.name, " dim ", axis, " is ", size, ", but ", name,
+               " = ", wanted);
     } else {
-        Refuse(kInvalid, Article(param), param.name, " dim ", axis, " (", name, ") is ", size, ", but ",
-               owner, wanted);
+        Refuse(kInvalid, Article(param), param.name, " dim ", axis, " (", name, ") is ", size,
+               ", but ", owner, wanted);
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One run of a contract over one call. Steps stop at the first clash; its text names the argument, the
-// value and what it clashes with. Private to contract.cpp.
+// One run of a contract over one call. Steps stop at the first clash; its text names the argument,
+// the value and what it clashes with. Private to contract.cpp.
 #ifndef FLA_COMMON_HOST_CONTRACT_CHECK_H
 #define FLA_COMMON_HOST_CONTRACT_CHECK_H
 
@@ -9,7 +9,8 @@
 
 #include "contract.h"
 
-namespace fla {
+namespace fla
+{
 
 class ContractCheck
 {
@@ -26,7 +27,8 @@ class ContractCheck
     void CheckModes();
     void CheckTensor(const Param &param);
     const Param::DimsRule *ChooseRule(const Param &param, const TensorArg &tensor);
-    void CheckAxis(const Param &param, size_t axis, const std::vector<std::string> &factors, int64_t size);
+    void CheckAxis(const Param &param, size_t axis, const std::vector<std::string> &factors,
+                   int64_t size);
     int64_t Letter(const std::string &letter);
     void BindSequences();
     template <typename... Parts>

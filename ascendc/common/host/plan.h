@@ -12,7 +12,8 @@
 
 #include "chip.h"
 
-namespace fla {
+namespace fla
+{
 
 /// aclnn status codes of a refusal (CANN's numbers).
 enum Status : int { kOk = 0, kNullPointer = 161001, kInvalid = 161002 };

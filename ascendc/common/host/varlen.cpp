@@ -5,7 +5,8 @@
 
 #include "plan.h"
 
-namespace fla {
+namespace fla
+{
 
 std::string OffsetsFault(const Offsets &offsets, int64_t tokens)
 {

@@ -7,12 +7,13 @@
 #include <string>
 #include <vector>
 
-namespace fla {
+namespace fla
+{
 
 using Offsets = std::vector<int64_t>;
 
-/// What is wrong with sequence offsets over `tokens` rows ("cu_seqlens[3] = 7 is below ..."), or "".
-/// Offsets start at 0, end at `tokens` and never decrease; an empty sequence is legal.
+/// What is wrong with sequence offsets over `tokens` rows ("cu_seqlens[3] = 7 is below ..."), or
+/// "". Offsets start at 0, end at `tokens` and never decrease; an empty sequence is legal.
 std::string OffsetsFault(const Offsets &offsets, int64_t tokens);
 
 /// Chunks of all sequences together. A chunk never spans two sequences; an empty one has none.

@@ -6,12 +6,14 @@
 #include "acl/objects.h"
 #include "aclnn/aclnn_base.h"
 
-namespace {
+namespace
+{
 
 thread_local std::string pendingText;    // set by Fail, not yet read
 thread_local std::string handedOutText;  // keeps the pointer of the last read alive
 
-/// Executors that exist. Phase 2 consumes its executor, so a second call with it must be told, not crash.
+/// Executors that exist. Phase 2 consumes its executor, so a second call with it must be told, not
+/// crash.
 class LiveExecutors
 {
   public:
@@ -20,7 +22,8 @@ class LiveExecutors
         std::lock_guard<std::mutex> hold(lock_);
         live_.insert(executor);
     }
-    /// True when the executor was alive; `remove` takes it out, so that one caller alone gets it.
+    /// True when the executor was alive; `remove` takes it out, so that of two threads that run one
+    /// executor only the first gets it.
     bool Claim(aclOpExecutor *executor, bool remove)
     {
         std::lock_guard<std::mutex> hold(lock_);
@@ -70,6 +73,7 @@ aclnnStatus twin::RunPublished(aclOpExecutor *executor, void *workspace, uint64_
     if (executor == nullptr) {
         return Fail(161001, "phase 2 was given a null executor; phase 1 makes it");
     }
+    // Taken out of the registry before it runs: whoever comes second is refused, not served a ruin.
     const bool keep = Live().Repeatable(executor);
     if (!Live().Claim(executor, !keep)) {
         return Fail(161002, "phase 2 was given an executor that ran before or was destroyed");
@@ -104,6 +108,7 @@ extern "C" const char *aclGetRecentErrMsg(void)
     if (pendingText.empty()) {
         return nullptr;
     }
+    // The caller reads the text after we return, so it needs an owner until the next question.
     handedOutText = std::move(pendingText);
     pendingText.clear();
     return handedOutText.c_str();
@@ -112,8 +117,17 @@ extern "C" const char *aclGetRecentErrMsg(void)
 extern "C" const char fla_build_id[33];  // of this build; another object defines it
 
 /// The build of this library, so that libcust_opapi.so can tell that it was given its own.
-extern "C" ACL_FUNC_VISIBILITY const char *fla_twin_build_id(void) { return fla_build_id; }
+extern "C" ACL_FUNC_VISIBILITY const char *fla_twin_build_id(void)
+{
+    return fla_build_id;
+}
 
-extern "C" aclnnStatus aclnnInit(const char *) { return 0; }
+extern "C" aclnnStatus aclnnInit(const char *)
+{
+    return 0;
+}
 
-extern "C" aclnnStatus aclnnFinalize(void) { return 0; }
+extern "C" aclnnStatus aclnnFinalize(void)
+{
+    return 0;
+}

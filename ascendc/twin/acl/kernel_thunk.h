@@ -6,7 +6,8 @@
 #include <cstddef>
 #include <utility>
 
-namespace twin {
+namespace twin
+{
 
 template <auto kKernel>
 struct Thunk;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands behind the opaque ACL handles. The twin knows no operator: an executor is anything that can
-// run once its caller brings a workspace.
+// What stands behind the opaque ACL handles. The twin knows no operator: an executor is anything
+// that can run once its caller brings a workspace.
 #ifndef FLA_TWIN_ACL_OBJECTS_H
 #define FLA_TWIN_ACL_OBJECTS_H
 
@@ -19,7 +19,10 @@ struct aclTensor {
     void *data = nullptr;
 
     /// Address of the first element of the view.
-    char *Begin() const { return static_cast<char *>(data) + offset * static_cast<int64_t>(ItemSize()); }
+    char *Begin() const
+    {
+        return static_cast<char *>(data) + offset * static_cast<int64_t>(ItemSize());
+    }
     ACL_FUNC_VISIBILITY size_t ItemSize() const;
     ACL_FUNC_VISIBILITY int64_t Count() const;
     ACL_FUNC_VISIBILITY bool Contiguous() const;
@@ -37,7 +40,8 @@ struct aclOpExecutor {
     bool repeatable = false;
 };
 
-namespace twin {
+namespace twin
+{
 
 /// Sets the text that aclGetRecentErrMsg of this thread hands over next, and returns `status`.
 ACL_FUNC_VISIBILITY int Fail(int status, const std::string &text);

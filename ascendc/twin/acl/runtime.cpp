@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// acl and aclrt: memory, devices, contexts, streams. Work is done when it is submitted, so every stream is
-// in order and synchronising has nothing to wait for.
+// acl and aclrt: memory, devices, contexts, streams. Work is done when it is submitted, so every
+// stream is in order and synchronising has nothing to wait for.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -8,12 +8,14 @@
 #include "acl/acl.h"
 #include "acl/objects.h"
 
-namespace {
+namespace
+{
 
 constexpr size_t kDeviceAlignment = 512;  // what aclrtMalloc promises
 std::atomic<bool> initialised{false};
 thread_local int32_t currentDevice = 0;
 
+/// Host memory with the alignment a device pointer has, so that kernels see what they would there.
 aclError Allocate(void **pointer, size_t size, const char *who)
 {
     if (pointer == nullptr || size == 0) {
@@ -27,6 +29,8 @@ aclError Allocate(void **pointer, size_t size, const char *who)
     return ACL_SUCCESS;
 }
 
+/// All four directions are one on the twin. destMax is checked as CANN does: it is the caller's own
+/// limit.
 aclError Copy(void *dst, size_t destMax, const void *src, size_t count)
 {
     if (count > destMax || (count != 0 && (dst == nullptr || src == nullptr))) {
@@ -47,6 +51,7 @@ aclError NewHandle(void **handle, const char *who)
     return *handle != nullptr ? ACL_SUCCESS : twin::Fail(ACL_ERROR_BAD_ALLOC, "out of memory");
 }
 
+/// A second device would be a second set of cores and memories; there is one.
 aclError CheckDevice(int32_t deviceId)
 {
     if (deviceId != 0) {
@@ -57,6 +62,9 @@ aclError CheckDevice(int32_t deviceId)
 }
 
 }  // namespace
+
+// Start and end. aclnn calls work without them; they only keep the order a program for CANN must
+// keep.
 
 extern "C" aclError aclInit(const char *)
 {
@@ -73,6 +81,8 @@ extern "C" aclError aclFinalize(void)
     }
     return ACL_SUCCESS;
 }
+
+// Memory. The policy (huge pages or not) means nothing here.
 
 extern "C" aclError aclrtMalloc(void **devPtr, size_t size, aclrtMemMallocPolicy)
 {
@@ -96,7 +106,11 @@ extern "C" aclError aclrtFreeHost(void *hostPtr)
     return ACL_SUCCESS;
 }
 
-extern "C" aclError aclrtMemcpy(void *dst, size_t destMax, const void *src, size_t count, aclrtMemcpyKind)
+// Copies are done when the call returns, the asynchronous one too: a stream is in order, and
+// nothing on it can be waiting.
+
+extern "C" aclError aclrtMemcpy(void *dst, size_t destMax, const void *src, size_t count,
+                                aclrtMemcpyKind)
 {
     return Copy(dst, destMax, src, count);
 }
@@ -110,11 +124,14 @@ extern "C" aclError aclrtMemcpyAsync(void *dst, size_t destMax, const void *src,
 extern "C" aclError aclrtMemset(void *devPtr, size_t maxCount, int32_t value, size_t count)
 {
     if (devPtr == nullptr || count > maxCount) {
-        return twin::Fail(ACL_ERROR_INVALID_PARAM, "aclrtMemset: null pointer or count above maxCount");
+        return twin::Fail(ACL_ERROR_INVALID_PARAM,
+                          "aclrtMemset: null pointer or count above maxCount");
     }
     std::memset(devPtr, value, count);
     return ACL_SUCCESS;
 }
+
+// Devices, contexts, streams.
 
 extern "C" aclError aclrtSetDevice(int32_t deviceId)
 {
@@ -132,7 +149,10 @@ extern "C" aclError aclrtGetDevice(int32_t *deviceId)
     return ACL_SUCCESS;
 }
 
-extern "C" aclError aclrtResetDevice(int32_t deviceId) { return CheckDevice(deviceId); }
+extern "C" aclError aclrtResetDevice(int32_t deviceId)
+{
+    return CheckDevice(deviceId);
+}
 
 extern "C" aclError aclrtGetDeviceCount(uint32_t *count)
 {
@@ -143,6 +163,7 @@ extern "C" aclError aclrtGetDeviceCount(uint32_t *count)
     return ACL_SUCCESS;
 }
 
+// Read afresh: a test may choose another chip for its next launch.
 extern "C" const char *aclrtGetSocName(void)
 {
     // The chip whose table entry the launches use; the plain name when nothing was chosen.
@@ -164,7 +185,10 @@ extern "C" aclError aclrtDestroyContext(aclrtContext context)
     return ACL_SUCCESS;
 }
 
-extern "C" aclError aclrtCreateStream(aclrtStream *stream) { return NewHandle(stream, "aclrtCreateStream"); }
+extern "C" aclError aclrtCreateStream(aclrtStream *stream)
+{
+    return NewHandle(stream, "aclrtCreateStream");
+}
 
 extern "C" aclError aclrtDestroyStream(aclrtStream stream)
 {
@@ -172,6 +196,14 @@ extern "C" aclError aclrtDestroyStream(aclrtStream stream)
     return ACL_SUCCESS;
 }
 
-extern "C" aclError aclrtSynchronizeStream(aclrtStream) { return ACL_SUCCESS; }
+// Nothing is ever in flight.
 
-extern "C" aclError aclrtSynchronizeDevice(void) { return ACL_SUCCESS; }
+extern "C" aclError aclrtSynchronizeStream(aclrtStream)
+{
+    return ACL_SUCCESS;
+}
+
+extern "C" aclError aclrtSynchronizeDevice(void)
+{
+    return ACL_SUCCESS;
+}

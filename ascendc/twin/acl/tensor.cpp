@@ -6,6 +6,7 @@
 
 #include "acl/objects.h"
 
+// 0 for what the twin has no arithmetic for; such a tensor is refused by every operator's contract.
 extern "C" size_t aclDataTypeSize(aclDataType dataType)
 {
     switch (dataType) {
@@ -31,8 +32,14 @@ extern "C" size_t aclDataTypeSize(aclDataType dataType)
     }
 }
 
-size_t aclTensor::ItemSize() const { return aclDataTypeSize(dtype); }
+// A tensor is a view: sizes, strides and an offset in elements over memory that stays the caller's.
 
+size_t aclTensor::ItemSize() const
+{
+    return aclDataTypeSize(dtype);
+}
+
+/// Elements of the view; the storage behind it may be larger or, with stride 0, smaller.
 int64_t aclTensor::Count() const
 {
     int64_t count = 1;
@@ -44,6 +51,7 @@ int64_t aclTensor::Count() const
 
 bool aclTensor::Contiguous() const
 {
+    // The stride of an axis of length 1 is never used, whatever a framework wrote there.
     int64_t expected = 1;
     for (size_t axis = dims.size(); axis-- > 0;) {
         if (dims[axis] != 1 && strides[axis] != expected) {
@@ -56,19 +64,24 @@ bool aclTensor::Contiguous() const
 
 std::pair<int64_t, int64_t> aclTensor::Extent() const
 {
+    // A negative stride reaches below the first element.
     int64_t low = 0, high = 0;
     for (size_t axis = 0; axis < dims.size(); ++axis) {
         const int64_t reach = (dims[axis] - 1) * strides[axis];
         (reach < 0 ? low : high) += reach;
     }
+    // An empty view touches nothing, wherever it points.
     const int64_t item = static_cast<int64_t>(ItemSize());
-    return Count() == 0 ? std::pair<int64_t, int64_t>{0, 0} : std::pair{low * item, (high + 1) * item};
+    return Count() == 0 ? std::pair<int64_t, int64_t>{0, 0}
+                        : std::pair{low * item, (high + 1) * item};
 }
 
-namespace {
+namespace
+{
 
-aclnnStatus CopyOut(const aclTensor *tensor, const std::vector<int64_t> aclTensor::*member, int64_t **out,
-                    uint64_t *count)
+/// Shape queries hand out new[] arrays that the caller deletes: CANN's convention.
+aclnnStatus CopyOut(const aclTensor *tensor, const std::vector<int64_t> aclTensor::*member,
+                    int64_t **out, uint64_t *count)
 {
     if (tensor == nullptr || out == nullptr || count == nullptr) {
         return twin::Fail(161001, "a shape query was given a null pointer");
@@ -83,6 +96,7 @@ aclnnStatus CopyOut(const aclTensor *tensor, const std::vector<int64_t> aclTenso
     return 0;
 }
 
+/// Queries of one number.
 template <typename Value>
 aclnnStatus Get(const aclTensor *tensor, Value aclTensor::*member, Value *out)
 {
@@ -114,21 +128,26 @@ char *CopyAxis(const aclTensor &view, size_t axis, const char *from, char *to)
 
 }  // namespace
 
+// Inputs may be any view; a kernel reads rows. Phase 2 makes this copy into its workspace.
 void twin::CopyContiguous(const aclTensor &view, void *to)
 {
     CopyAxis(view, 0, view.Begin(), static_cast<char *>(to));
 }
 
-extern "C" aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t viewDimsNum, aclDataType dataType,
-                                      const int64_t *stride, int64_t offset, aclFormat format,
-                                      const int64_t *storageDims, uint64_t storageDimsNum,
-                                      void *tensorData)
+// The C functions. A null handle is answered with a status and a text, never a crash; exceptions
+// stay here.
+
+extern "C" aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t viewDimsNum,
+                                      aclDataType dataType, const int64_t *stride, int64_t offset,
+                                      aclFormat format, const int64_t *storageDims,
+                                      uint64_t storageDimsNum, void *tensorData)
 {
     if (viewDims == nullptr && viewDimsNum != 0) {
         twin::Fail(ACL_ERROR_INVALID_PARAM, "aclCreateTensor: viewDims is null");
         return nullptr;
     }
     try {
+        // Everything is copied: the caller's arrays may go when this returns.
         auto *tensor = new aclTensor;
         tensor->dims.assign(viewDims, viewDims + viewDimsNum);
         tensor->strides.resize(viewDimsNum);
@@ -151,6 +170,7 @@ extern "C" aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t viewDims
     }
 }
 
+// Host numbers (sequence offsets); copied, so that the executor's copy is the second and last.
 extern "C" aclIntArray *aclCreateIntArray(const int64_t *value, uint64_t size)
 {
     if (value == nullptr && size != 0) {
@@ -165,6 +185,8 @@ extern "C" aclIntArray *aclCreateIntArray(const int64_t *value, uint64_t size)
     }
 }
 
+// Destroying null is fine, as deleting it is.
+
 extern "C" aclnnStatus aclDestroyTensor(const aclTensor *tensor)
 {
     delete tensor;
@@ -177,7 +199,10 @@ extern "C" aclnnStatus aclDestroyIntArray(const aclIntArray *array)
     return 0;
 }
 
-extern "C" aclnnStatus aclGetViewShape(const aclTensor *tensor, int64_t **viewDims, uint64_t *viewDimsNum)
+// Queries. What a tensor was created with, not what an operator makes of it.
+
+extern "C" aclnnStatus aclGetViewShape(const aclTensor *tensor, int64_t **viewDims,
+                                       uint64_t *viewDimsNum)
 {
     return CopyOut(tensor, &aclTensor::dims, viewDims, viewDimsNum);
 }
@@ -217,6 +242,7 @@ extern "C" aclnnStatus aclGetRawTensorAddr(const aclTensor *tensor, void **addr)
 extern "C" aclnnStatus aclGetIntArraySize(const aclIntArray *array, uint64_t *size)
 {
     if (array == nullptr || size == nullptr) {
+        // CANN has no query for the numbers themselves, and neither do we.
         return twin::Fail(161001, "aclGetIntArraySize was given a null pointer");
     }
     *size = array->values.size();

@@ -48,8 +48,12 @@ def main(arguments: list[str] | None = None) -> int:
         epilog="Exit status: 0 complete, 1 something is missing or wrong, 2 the input could not be read.",
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="wheel, package, OPP, vendor or library")
-    parser.add_argument("--op", action="append", default=[], metavar="NAME", help="only this operator (repeatable)")
-    parser.add_argument("--arch", help="machine the libraries must be for (default: this one, or the wheel's tag)")
+    parser.add_argument(
+        "--op", action="append", default=[], metavar="NAME", help="only this operator (repeatable)"
+    )
+    parser.add_argument(
+        "--arch", help="machine the libraries must be for (default: this one, or the wheel's tag)"
+    )
     parser.add_argument("--json", action="store_true", help="plain data for programs")
     asked = parser.parse_args(arguments)
     try:

@@ -14,7 +14,9 @@ from .tree import LIBRARY, Place
 
 __all__ = ["check"]
 
-TILING = re.compile(r"op_impl/ai_core/tbe/op_tiling/(?:lib/linux/[^/]+/)?(?:libcust_opmaster[^/]*|liboptiling)\.so$")
+TILING = re.compile(
+    r"op_impl/ai_core/tbe/op_tiling/(?:lib/linux/[^/]+/)?(?:libcust_opmaster[^/]*|liboptiling)\.so$"
+)
 KERNEL = re.compile(r"op_impl/ai_core/tbe/kernel/(?!config/)([^/]+)/([^/]+)/([^/]+)\.(so|o)$")
 MACHINES = {"AMD64": "x86_64", "arm64": "aarch64"}
 
@@ -37,6 +39,7 @@ def check(places: list[Place], only: list[str], arch: str | None) -> dict:
     }
 
 
+# A finding is plain data, as --json prints it: level, the place, the operator ("" for the whole place), text.
 def _error(where: str, text: str, op: str = "") -> dict:
     return {"level": "error", "where": where, "op": op, "text": text}
 
@@ -48,14 +51,14 @@ class _Vendor:
         self.place, self.prefix = place, prefix
         self.name = f"{place.path}:{prefix.rstrip('/')}" if prefix else place.path
         self.findings: list[dict] = []
+        # Files by their path inside the vendor; faults (dangling links, directories) are files too.
         own = [f for f in [*place.files, *place.faults] if f.startswith(prefix)]
         self.files = {f[len(prefix) :]: f for f in own}
         self.manifest = self._manifest()
+        # A wheel says in its name what it is for; anything else has to run here.
         self.arch = arch or place.arch or MACHINES.get(platform.machine(), platform.machine())
         self.elves = {
-            name: elf
-            for name in self.files
-            if name.endswith(".so") and (elf := self._elf(name)) is not None
+            name: elf for name in self.files if name.endswith(".so") and (elf := self._elf(name)) is not None
         }
         self.api = self.elves.get(LIBRARY)
         self.backend = self.manifest.get("backend") or (
@@ -75,6 +78,7 @@ class _Vendor:
         return self.place.files[self.files[name]]()
 
     def _manifest(self) -> dict:
+        """The OPP's manifest. A foreign OPP has none, and a vendor that stands alone doesn't either."""
         if "manifest.json" not in self.place.files:
             self.warn("no manifest.json: names are checked, signatures, hashes and build ids can't be")
             return {}
@@ -85,6 +89,7 @@ class _Vendor:
             return {}
 
     def _elf(self, name: str) -> Elf | None:
+        """One library, or None with a finding that says why not."""
         fault = self.place.faults.get(self.files[name])
         if fault is None:
             try:
@@ -100,6 +105,7 @@ class _Vendor:
         return None
 
     def _check_layout(self) -> None:
+        """What every vendor needs, and the one name that must not be there."""
         if LIBRARY not in self.files:
             self.error(f"{LIBRARY} is missing: no operator can be called")
         for name in self.files:
@@ -113,15 +119,20 @@ class _Vendor:
             self.error("no tiling library (op_impl/.../op_tiling/lib/linux/<arch>/libcust_opmaster_rt2.0.so)")
 
     def _check_build_ids(self) -> None:
+        """Every library of a build carries its id; CANN's own or a foreign library carries none."""
         wanted = self.manifest.get("build_id", "")
         ids = {name: elf.build_id for name, elf in self.elves.items()}
         for name, found in ids.items():
             if wanted and found and found != wanted:
-                self.error(f"{name} is of build {found}, the manifest of build {wanted}: two builds are mixed")
+                self.error(
+                    f"{name} is of build {found}, the manifest of build {wanted}: two builds are mixed"
+                )
             elif wanted and not found and name in self._packed():
                 self.error(f"{name} carries no build id, the manifest is of build {wanted}")
         if not wanted and len({i for i in ids.values() if i}) > 1:
-            self.error("libraries of several builds are mixed: " + ", ".join(f"{n} {i}" for n, i in ids.items() if i))
+            self.error(
+                "libraries of several builds are mixed: " + ", ".join(f"{n} {i}" for n, i in ids.items() if i)
+            )
 
     def _packed(self) -> dict:
         """Files of this vendor that the manifest lists: path -> {sha256, size}."""
@@ -129,13 +140,16 @@ class _Vendor:
         return {f[len(self.prefix) :]: v for f, v in listed.items() if f.startswith(self.prefix)}
 
     def _check_files(self) -> None:
+        """The manifest lists every file with its hash: what is gone, changed or added shows."""
         packed = self._packed()
         for name, entry in packed.items():
             if name not in self.files:
                 self.error(f"{name} is missing; the manifest lists it")
             elif self.files[name] in self.place.files:
                 if hashlib.sha256(self.read(name)).hexdigest() != entry["sha256"]:
-                    self.error(f"{name} is not the file that was packed (its sha256 differs from the manifest)")
+                    self.error(
+                        f"{name} is not the file that was packed (its sha256 differs from the manifest)"
+                    )
         for name in self.files if packed else ():
             if name not in packed and name.endswith((".so", ".o")):
                 self.error(f"{name} is not part of this build (the manifest does not list it); delete it")
@@ -153,10 +167,12 @@ class _Vendor:
 
     def socs(self) -> list[str]:
         """SoCs of the manifest and of the kernel folders. The twin's one folder serves every chip."""
+        # A SoC of the manifest without a folder is a finding of every operator, so both are listed.
         folders = {m.group(1) for name in self.files if (m := KERNEL.match(name))}
         listed = self.manifest.get("socs", [])
         return sorted(folders | set(listed[:1] if self.backend == "twin" else listed))
 
+    # The twin finds a plan by its symbol, CANN's library registers its tilings when it is loaded.
     def tiling(self, op: str) -> bool:
         """Is there tiling? The twin's is a symbol; in CANN's library it registers itself at load."""
         if self.backend == "twin":
@@ -166,7 +182,10 @@ class _Vendor:
     def summary(self) -> dict:
         keys = ("version", "build_id", "git", "cann")
         return {
-            "name": self.name, "backend": self.backend, "socs": self.socs(), "arch": self.arch,
+            "name": self.name,
+            "backend": self.backend,
+            "socs": self.socs(),
+            "arch": self.arch,
             **{key: self.manifest.get(key, "") for key in keys},
         }
 
@@ -174,22 +193,39 @@ class _Vendor:
 def _operator(op: contracts.OpSpec, vendors: list[_Vendor], findings: list[dict]) -> dict:
     """One row of the table; what is wrong goes to the findings."""
     providers = [v for v in vendors if v.api and set(op.symbols) <= v.api.functions]
+    # A second library with the same name: which one is called depends on who opens it first.
     foreign = [
         (v, name)
         for v in vendors
         for name, elf in v.elves.items()
         if name != LIBRARY and set(op.symbols) & elf.functions
     ]
-    row = {"aclnn": op.aclnn, "provided_by": [v.name for v in providers], "symbols": "missing",
-           "header": False, "prototype": "unknown", "tiling": False, "kernels": {}}
+    row = {
+        "aclnn": op.aclnn,
+        "provided_by": [v.name for v in providers],
+        "symbols": "missing",
+        "header": False,
+        "prototype": "unknown",
+        "tiling": False,
+        "kernels": {},
+    }
     for vendor, name in foreign:
-        findings.append(_error(vendor.name, f"{name} also defines {op.aclnn}; whoever opens it gets that one", op.name))
+        findings.append(
+            _error(vendor.name, f"{name} also defines {op.aclnn}; whoever opens it gets that one", op.name)
+        )
     if len(providers) > 1:
         others = ", ".join(v.name for v in providers[1:])
-        findings.append(_error(providers[0].name, f"{op.aclnn} is in {len(providers)} vendors; this one wins, hidden: {others}", op.name))
+        findings.append(
+            _error(
+                providers[0].name,
+                f"{op.aclnn} is in {len(providers)} vendors; this one wins, hidden: {others}",
+                op.name,
+            )
+        )
     if not providers:
         row["symbols"] = _explain_missing(op, vendors, findings)
         return row
+    # The first place wins, as in ASCEND_CUSTOM_OPP_PATH; what follows is about the winner alone.
     winner = providers[0]
     row["symbols"] = "ok"
     row["header"] = f"op_api/include/aclnn_{op.name}.h" in winner.files
@@ -199,10 +235,14 @@ def _operator(op: contracts.OpSpec, vendors: list[_Vendor], findings: list[dict]
     row["tiling"] = winner.tiling(op.name)
     if not row["tiling"]:
         findings.append(_error(winner.name, "the library has it, but no tiling library does", op.name))
-    row["kernels"] = {soc: bool(files) for soc, files in winner.kernels(op.name, op.aclnn.removeprefix("aclnn")).items()}
+    row["kernels"] = {
+        soc: bool(files) for soc, files in winner.kernels(op.name, op.aclnn.removeprefix("aclnn")).items()
+    }
     for soc, there in row["kernels"].items():
         if not there:
-            findings.append(_error(winner.name, f"the library has it, but there is no kernel for {soc}", op.name))
+            findings.append(
+                _error(winner.name, f"the library has it, but there is no kernel for {soc}", op.name)
+            )
     if not row["kernels"]:
         findings.append(_error(winner.name, "the library has it, but there is no kernel at all", op.name))
     if not row["header"]:
@@ -211,11 +251,19 @@ def _operator(op: contracts.OpSpec, vendors: list[_Vendor], findings: list[dict]
 
 
 def _check_prototype(op: contracts.OpSpec, vendor: _Vendor, findings: list[dict]) -> str:
+    """ok, differs, or unknown when the OPP has no manifest that says."""
     built = vendor.manifest.get("ops", {}).get(op.name, {}).get("prototype_hash", "")
     if not built:
         return "unknown"
     if built != op.prototype_hash:
-        findings.append(_error(vendor.name, f"{op.aclnn} was built with another parameter list: hash {built[:12]}, the contract has {op.prototype_hash[:12]}", op.name))
+        findings.append(
+            _error(
+                vendor.name,
+                f"{op.aclnn} was built with another parameter list: hash {built[:12]}, "
+                f"the contract has {op.prototype_hash[:12]}",
+                op.name,
+            )
+        )
         return "differs"
     return "ok"
 

@@ -49,14 +49,25 @@ def read_elf(data: bytes) -> Elf:
         raise ElfFault("is an empty file")
     if not data.startswith(b"\x7fELF"):
         text = data[:200].decode("ascii", "replace").split()
-        script = any(word in ("INPUT", "GROUP", "OUTPUT_FORMAT") for word in " ".join(text).replace("(", " ").split())
+        script = any(
+            word in ("INPUT", "GROUP", "OUTPUT_FORMAT") for word in " ".join(text).replace("(", " ").split()
+        )
         raise ElfFault("is a linker script, not a library" if script else "is not an ELF file")
     try:
         return _read(ELFFile(io.BytesIO(data)), data)
     except ElfFault:
         raise
     # A damaged file trips the parser anywhere, with whatever error comes first.
-    except (ELFError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, AssertionError) as error:
+    except (
+        ELFError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        OverflowError,
+        AssertionError,
+    ) as error:
         raise ElfFault(f"is damaged or truncated ({type(error).__name__}: {error})") from error
 
 
@@ -67,7 +78,9 @@ def _read(elf: ELFFile, data: bytes) -> Elf:
     result = Elf(machine)
     for segment in elf.iter_segments():
         if segment["p_type"] == "PT_LOAD" and segment["p_offset"] + segment["p_filesz"] > len(data):
-            raise ElfFault(f"is truncated: a segment ends at {segment['p_offset'] + segment['p_filesz']}, the file at {len(data)}")
+            raise ElfFault(
+                f"is truncated: a segment ends at {segment['p_offset'] + segment['p_filesz']}, the file at {len(data)}"
+            )
     dynamic = next((s for s in elf.iter_segments() if s["p_type"] == "PT_DYNAMIC"), None)
     if dynamic is None:
         raise ElfFault("has no dynamic segment: a loader can't use it")

@@ -13,6 +13,7 @@ COLOURS = {"ok": "green", "unknown": "yellow"}
 
 
 def _mark(value: object) -> Text:
+    """A word of the table with its colour; anything that is not good is red."""
     word = {True: "ok", False: "missing"}.get(value, str(value)) if isinstance(value, bool) else str(value)
     return Text(word, style=COLOURS.get(word, "red"))
 
@@ -20,8 +21,10 @@ def _mark(value: object) -> Text:
 def _kernels(kernels: dict[str, bool]) -> Text:
     if not kernels:
         return Text("none", style="red")
-    return Text(", ").join(Text(soc, style="green") if there else Text(f"{soc}: missing", style="red")
-                           for soc, there in kernels.items())
+    return Text(", ").join(
+        Text(soc, style="green") if there else Text(f"{soc}: missing", style="red")
+        for soc, there in kernels.items()
+    )
 
 
 def print_report(result: dict) -> None:
@@ -31,21 +34,33 @@ def print_report(result: dict) -> None:
         about = [vendor["backend"], *vendor["socs"], vendor["arch"], vendor["version"]]
         about += [f"build {vendor['build_id']}"] if vendor["build_id"] else []
         console.print(Text(f"{vendor['name']}: " + ", ".join(part for part in about if part)))
+    # One row per operator; further columns say nothing while the symbols are missing.
     table = Table()
     for heading in ("operator", "symbols", "prototype", "header", "tiling", "kernels"):
         table.add_column(heading)
     for name, row in result["ops"].items():
         there = row["symbols"] == "ok"
         table.add_row(
-            name, _mark(row["symbols"]), _mark(row["prototype"]) if there else "",
-            _mark(row["header"]) if there else "", _mark(row["tiling"]) if there else "",
+            name,
+            _mark(row["symbols"]),
+            _mark(row["prototype"]) if there else "",
+            _mark(row["header"]) if there else "",
+            _mark(row["tiling"]) if there else "",
             _kernels(row["kernels"]) if there else "",
         )
     console.print(table)
+    # Every finding names its place: several packages may have been given.
     for finding in result["findings"]:
         subject = f"{finding['op']}: " if finding["op"] else ""
         style = "red" if finding["level"] == "error" else "yellow"
-        console.print(Text.assemble((finding["level"], style), f" {subject}{finding['text']}  [{finding['where']}]"))
+        console.print(
+            Text.assemble((finding["level"], style), f" {subject}{finding['text']}  [{finding['where']}]")
+        )
+    # Warnings do not make a package incomplete; only errors count.
     errors = sum(f["level"] == "error" for f in result["findings"])
-    console.print(Text("complete" if result["ok"] else f"{errors} problem{'s' if errors != 1 else ''}",
-                       style="green" if result["ok"] else "red"))
+    console.print(
+        Text(
+            "complete" if result["ok"] else f"{errors} problem{'s' if errors != 1 else ''}",
+            style="green" if result["ok"] else "red",
+        )
+    )

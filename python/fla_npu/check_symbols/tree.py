@@ -38,7 +38,12 @@ class Place:
         pattern = re.compile(r"^((?:vendors/[^/]+/)|)(?:op_api|op_impl)/")
         found = sorted({m.group(1) for name in [*self.files, *self.faults] if (m := pattern.match(name))})
         order = self._load_priority()
-        return sorted(found, key=lambda v: order.index(v.split("/")[1]) if "/" in v and v.split("/")[1] in order else len(order))
+        return sorted(
+            found,
+            key=lambda v: (
+                order.index(v.split("/")[1]) if "/" in v and v.split("/")[1] in order else len(order)
+            ),
+        )
 
     def _load_priority(self) -> list[str]:
         if "vendors/config.ini" not in self.files:
@@ -59,7 +64,9 @@ def read_input(path: Path) -> Place:
             return _wheel(path) if zipfile.is_zipfile(path) else _library(path)
         return _folder(path)
     except PermissionError as error:
-        raise InputError(f"permission denied: {error.filename}; run as its owner or make it readable") from error
+        raise InputError(
+            f"permission denied: {error.filename}; run as its owner or make it readable"
+        ) from error
     except (OSError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} can't be read: {error}") from error
 

@@ -9,7 +9,8 @@
 extern "C" {
 #endif
 
-/* Starting twice without finishing in between is an error, as on CANN; aclnn calls need no start. */
+/* Starting twice without finishing in between is an error, as on CANN; aclnn calls need no start.
+ */
 ACL_FUNC_VISIBILITY aclError aclInit(const char *configPath);
 ACL_FUNC_VISIBILITY aclError aclFinalize(void);
 

@@ -19,6 +19,8 @@ typedef void *aclrtStream;
 typedef void *aclrtContext;
 typedef void *aclrtEvent;
 
+/* Status codes. 507015 is what a device reports when a kernel broke a rule: the checked twin's
+ * verdict. */
 #define ACL_SUCCESS 0
 #define ACL_ERROR_NONE 0
 #define ACL_ERROR_INVALID_PARAM 100000
@@ -28,6 +30,7 @@ typedef void *aclrtEvent;
 #define ACL_ERROR_RT_PARAM_INVALID 107000
 #define ACL_ERROR_RT_AICORE_EXCEPTION 507015
 
+/* Element types; the numbers are part of the ABI. */
 typedef enum {
     ACL_DT_UNDEFINED = -1,
     ACL_FLOAT = 0,

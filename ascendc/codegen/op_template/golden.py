@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""@op@ in float64, and the shapes it is tried on."""
+"""op_template in float64, and the shapes it is tried on."""
 
 import numpy as np
 

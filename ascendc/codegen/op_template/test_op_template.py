@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""@op@ against its golden, on the fast and on the checked twin."""
+"""op_template against its golden, on the fast and on the checked twin."""
 
 import importlib.util
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fla_npu import aclnn
 
-PLACE = importlib.util.spec_from_file_location("@op@_golden", Path(__file__).with_name("golden.py"))
+PLACE = importlib.util.spec_from_file_location("op_template_golden", Path(__file__).with_name("golden.py"))
 GOLDEN = importlib.util.module_from_spec(PLACE)
 PLACE.loader.exec_module(GOLDEN)
 
@@ -20,9 +20,9 @@ def argument(array: np.ndarray) -> aclnn.TensorArg:
 
 @pytest.mark.parametrize("twin", ["fast", "checked"])
 @pytest.mark.parametrize("case", GOLDEN.CASES)
-def test_@op@(case, twin, monkeypatch):
+def test_op_template(case, twin, monkeypatch):
     monkeypatch.setenv("FLA_NPU_TWIN", twin)
     x = np.random.default_rng(1).standard_normal(GOLDEN.CASES[case], np.float32)
     y = np.full_like(x, np.nan)
-    aclnn.call("@op@", {"x": argument(x), "scale": 0.37, "y": argument(y)})
+    aclnn.call("op_template", {"x": argument(x), "scale": 0.37, "y": argument(y)})
     np.testing.assert_allclose(y, GOLDEN.golden(x, 0.37), rtol=1e-6)

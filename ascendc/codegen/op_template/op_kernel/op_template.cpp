@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * @op@ - y = scale * x
+ * op_template - y = scale * x
  *
  * Shapes  x, y [R W] fp32, taken as one row of R * W elements cut into tiles
  * Vector  tile by tile: copy in, Muls, copy out; queues of depth 2 run the copies under the compute
@@ -9,17 +9,17 @@
  */
 #include "kernel_operator.h"
 
-#include "@op@_tiling_data.h"
+#include "op_template_tiling_data.h"
 
 using namespace AscendC;
 
 namespace
 {
 
-constexpr uint32_t kTile = k@OpType@TileElements;
+constexpr uint32_t kTile = kOpTemplateTileElements;
 constexpr uint32_t kBuffers = 2;
 
-__aicore__ inline void Scale(GM_ADDR x, GM_ADDR y, const @OpType@TilingData &t)
+__aicore__ inline void Scale(GM_ADDR x, GM_ADDR y, const OpTemplateTilingData &t)
 {
     GlobalTensor<float> from, to;
     from.SetGlobalBuffer((__gm__ float *)x, t.elements);
@@ -52,11 +52,12 @@ __aicore__ inline void Scale(GM_ADDR x, GM_ADDR y, const @OpType@TilingData &t)
 
 }  // namespace
 
-extern "C" __global__ __aicore__ void @op@(GM_ADDR x, GM_ADDR y, GM_ADDR workspace, GM_ADDR tiling)
+extern "C" __global__ __aicore__ void op_template(GM_ADDR x, GM_ADDR y, GM_ADDR workspace,
+                                                  GM_ADDR tiling)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_MIX_AIC_1_2);
-    REGISTER_TILING_DEFAULT(@OpType@TilingData);
-    GET_TILING_DATA_WITH_STRUCT(@OpType@TilingData, t, tiling);
+    REGISTER_TILING_DEFAULT(OpTemplateTilingData);
+    GET_TILING_DATA_WITH_STRUCT(OpTemplateTilingData, t, tiling);
     if ASCEND_IS_AIV {
         Scale(x, y, t);
     }
