@@ -92,6 +92,7 @@ aclnnStatus CopyOut(const aclTensor *tensor, const std::vector<int64_t> aclTenso
         return twin::Fail(561103, "out of memory");
     }
     std::copy(values.begin(), values.end(), *out);
+    // Strides are in elements, as everywhere in ACL.
     *count = values.size();
     return 0;
 }
