@@ -22,6 +22,7 @@
 #include "fiber.h"
 #include "hooks.h"
 #include "pool.h"
+#include "subnormals.h"
 
 namespace twin
 {
@@ -240,6 +241,7 @@ void Leave(FastLaunch &launch)
 // sleep when there is none left to take.
 void WorkerMain(FastLaunch &launch)
 {
+    FlushSubnormals flush;  // a thread of the pool has its own control word
     std::vector<std::unique_ptr<Group>> mine;
     bool more = true;
     while (true) {

@@ -4,6 +4,7 @@
 #include "checked.h"
 #include "fast.h"
 #include "options.h"
+#include "subnormals.h"
 
 namespace twin
 {
@@ -18,6 +19,7 @@ Result Run(const Launch &launch)
         return Result{kStatusFault, "op " + std::string(launch.kernel->op) +
                                         ": blockDim is 0; launch at least one group"};
     }
+    FlushSubnormals flush;
     return options.checked ? RunChecked(launch, options) : RunFast(launch, options);
 }
 
