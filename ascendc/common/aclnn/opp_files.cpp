@@ -2,9 +2,12 @@
 #include "opp_files.h"
 
 #include <dlfcn.h>
+#include <elf.h>
+#include <unistd.h>
 
 #include <climits>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <mutex>
 
@@ -42,10 +45,36 @@ struct Opened {
     std::string fault;
 };
 
+/// Are all bytes there that the program headers name? The loader maps a cut file and dies of
+/// SIGBUS.
+bool IsWhole(const std::string &path)
+{
+    std::ifstream file(path, std::ios::binary | std::ios::ate);
+    const auto size = static_cast<uint64_t>(file.tellg());
+    Elf64_Ehdr head{};
+    if (!file.seekg(0) || !file.read(reinterpret_cast<char *>(&head), sizeof(head))) {
+        return false;
+    }
+    file.seekg(static_cast<std::streamoff>(head.e_phoff));
+    for (int i = 0; i < head.e_phnum; ++i) {
+        Elf64_Phdr segment{};
+        if (!file.read(reinterpret_cast<char *>(&segment), sizeof(segment)) ||
+            segment.p_offset + segment.p_filesz > size) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /// Opens a library of this OPP, private to us, and refuses one that another build made.
 Opened Open(const std::string &path)
 {
     Opened opened;
+    if (access(path.c_str(), R_OK) == 0 && !IsWhole(path)) {
+        opened.fault =
+            "cannot open " + path + ": the file is cut short or damaged; install the OPP again";
+        return opened;
+    }
     opened.handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (opened.handle == nullptr) {
         const char *why = dlerror();

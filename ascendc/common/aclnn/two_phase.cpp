@@ -2,6 +2,7 @@
 #include "two_phase.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "acl/objects.h"
 #include "build_id.h"
@@ -212,9 +213,13 @@ aclnnStatus PlanCall(const OpEntry &entry, CallBuilder &builder, uint64_t *works
         return twin::Fail(kNullPointer, op + ": workspaceSize and executor must not be null");
     }
     if (std::string(twin::fla_twin_build_id()) != fla_build_id) {
-        return twin::Fail(kInner, op + ": libcust_opapi.so is of build " + fla_build_id +
-                                      ", but the libfla_twin.so in this process is of build " +
-                                      twin::fla_twin_build_id() + "; use one OPP in a process");
+        const std::string text = op + ": libcust_opapi.so is of build " + fla_build_id +
+                                 ", but the libfla_twin.so in this process is of build " +
+                                 twin::fla_twin_build_id() + "; use one OPP in a process";
+        // Also printed: the caller may ask its own twin library for the text, and this is another
+        // one.
+        std::fprintf(stderr, "fla-npu: %s\n", text.c_str());
+        return twin::Fail(kInner, text);
     }
     Refusal refusal = entry.contract->Check(builder.call);
     if (!refusal.Refuses()) {

@@ -97,7 +97,9 @@ aclnnStatus CopyOut(const aclTensor *tensor, const std::vector<int64_t> aclTenso
     return 0;
 }
 
-/// Queries of one number.
+/// Queries of one number: offset, format, dtype, address.
+/// A null tensor or a null place for the answer is the caller's error, and its status says so.
+/// Nothing is changed then.
 template <typename Value>
 aclnnStatus Get(const aclTensor *tensor, Value aclTensor::*member, Value *out)
 {
