@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import statistics
 import time
+from functools import partial
 
 from fla_npu import loader
 from fla_npu.opp import TWIN_LIBRARY
@@ -20,11 +21,11 @@ def measure(torch) -> dict:
     library.fla_twin_isa.restype = ctypes.c_char_p
     torch.set_num_threads(1)
     square = [torch.randn(1024, 1024) for _ in range(2)]
-    calls = {"sgemm": (lambda: torch.mm(*square), 2 * 1024**3)}
+    calls = {"sgemm": (partial(torch.mm, *square), 2 * 1024**3)}
     for tile in TILES:
         m, n, k = tile
         repeat = int(FLOP_PER_SAMPLE / (2 * m * n * k))
-        run = lambda tile=tile, repeat=repeat: library.fla_twin_repeat_mmad(*tile, repeat)
+        run = partial(library.fla_twin_repeat_mmad, *tile, repeat)
         calls["x".join(map(str, tile))] = (run, 2 * m * n * k * repeat)
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(ROUNDS):
