@@ -66,9 +66,9 @@ class Pool
     uint32_t wanted_ = 0, busy_ = 0;
 };
 
-// Made at the first launch that needs it: importing the package must not start threads. Never destroyed: at exit
-// the helpers sleep, and in a forked child they do not exist, so nobody could join them (or destroy the condition
-// they slept on) without hanging.
+// Made at the first launch that needs it: importing the package must not start threads. Never
+// destroyed: at exit the helpers sleep, and in a forked child they do not exist, so nobody could
+// join them (or destroy the condition they slept on) without hanging.
 Pool &ThePool()
 {
     static std::mutex guard;
