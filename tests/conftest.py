@@ -24,9 +24,7 @@ def pytest_collection_modifyitems(config, items):
     """Tests marked npu run only where they can: FLA_NPU_TEST_DEVICE=npu."""
     if os.environ.get("FLA_NPU_TEST_DEVICE") == "npu":
         return
-    skip = pytest.mark.skip(
-        reason="needs an NPU; set FLA_NPU_TEST_DEVICE=npu on a machine that has one"
-    )
+    skip = pytest.mark.skip(reason="needs an NPU; set FLA_NPU_TEST_DEVICE=npu on a machine that has one")
     for item in items:
         if "npu" in item.keywords:
             item.add_marker(skip)

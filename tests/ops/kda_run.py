@@ -42,9 +42,7 @@ def tensors_of(inputs: KdaInputs) -> dict[str, torch.Tensor]:
     return {name: tensor(x, inputs.dtypes[name]) for name, x in inputs.arrays.items()}
 
 
-def prepare(
-    inputs: KdaInputs, tensors: dict | None = None, mode: str | None = None, **changes
-) -> dict:
+def prepare(inputs: KdaInputs, tensors: dict | None = None, mode: str | None = None, **changes) -> dict:
     """chunk_kda_fwd_prepare; returns {slot: tensor} for the slots that are not None."""
     from fla_npu.ops.ascendc import chunk_kda_fwd_prepare
 
@@ -63,9 +61,7 @@ def fwd_h(stages: dict, inputs: KdaInputs, initial_state=None, **options) -> dic
     """chunk_fwd_h on Prepare's slots (rank 3 is lifted); returns h, v_new and final_state if asked."""
     from fla_npu.ops.ascendc import chunk_fwd_h
 
-    kg, w, u, gk = (
-        stages[n] if stages[n].dim() == 4 else stages[n][None] for n in ("kg", "w", "u", "gk")
-    )
+    kg, w, u, gk = (stages[n] if stages[n].dim() == 4 else stages[n][None] for n in ("kg", "w", "u", "gk"))
     options = {
         "output_final_state": True,
         "use_exp2": inputs.options.get("use_exp2", True),
@@ -89,9 +85,7 @@ def finalize(stages: dict, inputs: KdaInputs, **options) -> torch.Tensor:
     options.setdefault("output_layout", "TND" if rank3 else "BSND")
     options.setdefault("state_v_first", inputs.state_v_first)
     options.setdefault("cu_seqlens", inputs.options.get("cu_seqlens"))
-    return chunk_kda_fwd_finalize(
-        stages["qg_scaled"], stages["aqk"], stages["v_new"], stages["h"], **options
-    )
+    return chunk_kda_fwd_finalize(stages["qg_scaled"], stages["aqk"], stages["v_new"], stages["h"], **options)
 
 
 def forward(inputs: KdaInputs, tensors: dict | None = None, mode: str | None = None) -> dict:

@@ -234,9 +234,7 @@ def test_a12_both_bases_agree(gate):
     """Same results either way but for a bf16 rounding that falls on the other side now and then."""
     case = {"T": 130, "HV": 2, "state": "float32", "gate": gate}
     two, e = (kda_run.forward(make_inputs({**case, "use_exp2": b}, 4)) for b in (True, False))
-    assert np.allclose(
-        kda_run.array(two["gk"]) * math.log(2.0), kda_run.array(e["gk"]), rtol=1e-5, atol=1e-6
-    )
+    assert np.allclose(kda_run.array(two["gk"]) * math.log(2.0), kda_run.array(e["gk"]), rtol=1e-5, atol=1e-6)
     for name in ("aqk", "akk", "w", "u", "kg", "qg", "h", "v_new", "o", "final_state"):
         assert relative_l2(kda_run.array(two[name]), kda_run.array(e[name])) < 1e-3, name
 

@@ -67,9 +67,7 @@ def test_c4_head_counts_that_do_not_divide(heads):
         kda_run.prepare(make_inputs({"T": 4}, 0), {**value, **key_heads})
 
 
-@pytest.mark.parametrize(
-    "width", [(64, 64), (256, 256), (64, 128), (128, 64), (72, 72), (16, 16)], ids=str
-)
+@pytest.mark.parametrize("width", [(64, 64), (256, 256), (64, 128), (128, 64), (72, 72), (16, 16)], ids=str)
 def test_c6_other_widths_are_refused(width):
     tensors = kda_run.tensors_of(make_inputs({"T": 4}, 3))
     tensors["v"] = torch.zeros(1, 1, 4, width[1], dtype=torch.bfloat16)

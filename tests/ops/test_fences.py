@@ -84,6 +84,4 @@ def test_every_fence_is_needed(line, twin):
         twin(mode="checked", cores=cores, skip=line)
         if calls_until_fault(cores):
             return
-    pytest.fail(
-        f"{line}: all calls stay clean without this fence; it is redundant or a check is missing"
-    )
+    pytest.fail(f"{line}: all calls stay clean without this fence; it is redundant or a check is missing")

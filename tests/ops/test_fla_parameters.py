@@ -156,9 +156,7 @@ def test_chunk_state_v_first_equals_k_first():
 def test_beta_sigmoid_in_kernel_equals_outside(negative):
     """(1, 8192, 96): the activation in the kernel and outside agree to 1e-4 in o."""
     inputs = fla_inputs(1, 8192, 96, 96, 128**-0.5, l2norm=True, state=False, seed=42)
-    logits = (
-        np.random.default_rng(1).standard_normal(inputs.arrays["beta"].shape).astype(np.float32)
-    )
+    logits = np.random.default_rng(1).standard_normal(inputs.arrays["beta"].shape).astype(np.float32)
     tensors = kda_run.tensors_of(inputs)
     tensors["beta"] = kda_run.tensor(logits, "float32")
     options = {"use_beta_sigmoid_in_kernel": True, "allow_neg_eigval": negative}

@@ -144,9 +144,7 @@ def test_model_like_short(gate):
     check_forward(make_inputs(case, case_seed(gate)))
 
 
-@pytest.mark.parametrize(
-    "name", ["state_fp32", "v_first", "packed_natural_v_first", "packed_empty", "batch"]
-)
+@pytest.mark.parametrize("name", ["state_fp32", "v_first", "packed_natural_v_first", "packed_empty", "batch"])
 def test_composed_call_has_the_bits_of_the_stages(name):
     """fla_npu.torch.npu_chunk_kda runs the same three operators; its final state is always float32."""
     from fla_npu.torch import npu_chunk_kda

@@ -27,9 +27,7 @@ SCORE_FACTOR = {"aqk": 2.0, "akk": 2.0}
 def cases(op: str):
     """Ids `<case>-<build>` over the golden model's CASES."""
     names = golden_module(op).CASES
-    return pytest.mark.parametrize("case", names), pytest.mark.parametrize(
-        "build", ["fast", "checked"]
-    )
+    return pytest.mark.parametrize("case", names), pytest.mark.parametrize("build", ["fast", "checked"])
 
 
 @cache
@@ -54,9 +52,7 @@ def h_case(case: str):
 
 @cache
 def finalize_case(case: str):
-    inputs = stage_finalize_inputs(
-        golden_module("chunk_kda_fwd_finalize").CASES[case], case_seed(case)
-    )
+    inputs = stage_finalize_inputs(golden_module("chunk_kda_fwd_finalize").CASES[case], case_seed(case))
     golden = golden_module("chunk_kda_fwd_finalize").golden
     kwargs = {**inputs.arrays, **inputs.options}
     return inputs, golden(**kwargs), golden(**kwargs, round_slots=True)
@@ -142,9 +138,7 @@ def test_save_without_norm_and_sigmoid_returns_what_came_in():
     assert kda_run.same_bits(slots["q_hat"], tensors["q"].transpose(1, 2).contiguous())
     assert kda_run.same_bits(slots["k_hat"], tensors["k"].transpose(1, 2).contiguous())
     assert (slots["q_rstd"] == 1).all() and (slots["k_rstd"] == 1).all()
-    assert kda_run.same_bits(
-        slots["beta_eff"], tensors["beta"].transpose(1, 2).float().contiguous()
-    )
+    assert kda_run.same_bits(slots["beta_eff"], tensors["beta"].transpose(1, 2).float().contiguous())
 
 
 def test_stage_output_equals_its_formula_on_the_published_operands():

@@ -66,9 +66,7 @@ def judge(name: str, got, want, rounded, dtype: str = "bfloat16", factor: float 
         got, want, rounded = (np.where(lost, 0.0, x) for x in (got, want, rounded))
     assert np.isfinite(want).all(), f"{name}: the reference itself is not finite"
     bad = ~np.isfinite(got)
-    assert not bad.any(), (
-        f"{name}: {bad.sum()} non-finite values, first at {np.argwhere(bad)[:1].tolist()}"
-    )
+    assert not bad.any(), f"{name}: {bad.sum()} non-finite values, first at {np.argwhere(bad)[:1].tolist()}"
     guard, floor, error = GUARD[dtype], relative_l2(rounded, want), relative_l2(got, want)
     SCORES.append((name, error, floor))
     assert error <= factor * floor + guard, (
@@ -90,11 +88,7 @@ def score_table() -> list[str]:
     for name in sorted({s[0] for s in SCORES}):
         errors = [(e, f) for n, e, f in SCORES if n == name]
         ratios = sorted(e / f for e, f in errors if f > 1e-9)
-        ratio = (
-            f"median {ratios[len(ratios) // 2]:6.3f}, worst {ratios[-1]:6.3f}"
-            if ratios
-            else "exact slot"
-        )
+        ratio = f"median {ratios[len(ratios) // 2]:6.3f}, worst {ratios[-1]:6.3f}" if ratios else "exact slot"
         lines.append(
             f"{name:12s} worst error {max(e for e, _ in errors):.2e}; error / floor {ratio}  n={len(errors)}"
         )

@@ -60,9 +60,7 @@ class KdaInputs:
     @property
     def heads(self) -> int:
         """Value heads."""
-        return self.arrays["beta"].shape[
-            {"BNSD": 1, "BSND": 2, "NTD": 0, "TND": 1}[self.options["layout"]]
-        ]
+        return self.arrays["beta"].shape[{"BNSD": 1, "BSND": 2, "NTD": 0, "TND": 1}[self.options["layout"]]]
 
 
 def case_seed(name: str) -> int:
@@ -117,9 +115,7 @@ def make_inputs(case: dict, seed: int = 0) -> KdaInputs:
     }
     dtypes |= {"g": case.get("g_dtype", "float32"), "beta": case.get("beta_dtype", "float32")}
     arrays = {"q": q, "k": k, "v": v, "g": g, "beta": beta}
-    arrays = {
-        name: from_head_major(to_dtype(x, dtypes[name]), layout) for name, x in arrays.items()
-    }
+    arrays = {name: from_head_major(to_dtype(x, dtypes[name]), layout) for name, x in arrays.items()}
     arrays |= {name: to_dtype(x, "float32") for name, x in params.items()}
     options |= {
         "layout": layout,
@@ -149,12 +145,8 @@ def make_inputs(case: dict, seed: int = 0) -> KdaInputs:
 
 def stage_h_inputs(case: dict, seed: int = 0) -> KdaInputs:
     """Inputs of chunk_fwd_h: what Prepare would hand on, rounded to the slots' types."""
-    inputs = make_inputs(
-        {**case, "HK": 1, "layout": "BNSD", "use_exp2": case.get("use_exp2", True)}, seed
-    )
-    prepared = golden_module("chunk_kda_fwd_prepare").golden(
-        **inputs.golden_kwargs(), round_slots=True
-    )
+    inputs = make_inputs({**case, "HK": 1, "layout": "BNSD", "use_exp2": case.get("use_exp2", True)}, seed)
+    prepared = golden_module("chunk_kda_fwd_prepare").golden(**inputs.golden_kwargs(), round_slots=True)
     dtypes = {
         "k": "bfloat16",
         "w": "bfloat16",

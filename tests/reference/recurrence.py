@@ -53,17 +53,13 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return np.exp(-np.logaddexp(0.0, -x))
 
 
-def gate_steps(
-    g, *, a_log=None, dt_bias=None, use_gate_in_kernel=False, safe_gate=False, lower_bound=None
-):
+def gate_steps(g, *, a_log=None, dt_bias=None, use_gate_in_kernel=False, safe_gate=False, lower_bound=None):
     """Natural-log decay of every step, [B, HV, T, K], from the raw gate of the same shape."""
     if not use_gate_in_kernel:
         return g
     heads, width = g.shape[1], g.shape[3]
     bias = (
-        np.zeros((heads, width))
-        if dt_bias is None
-        else np.asarray(dt_bias, np.float64).reshape(heads, width)
+        np.zeros((heads, width)) if dt_bias is None else np.asarray(dt_bias, np.float64).reshape(heads, width)
     )
     rate = np.exp(np.asarray(a_log, np.float64)).reshape(1, heads, 1, 1)
     x = g + bias[None, :, None, :]

@@ -79,9 +79,7 @@ def test_chunk_formulas_equal_recurrence(name):
         assert relative_l2(chain[key], truth[key]) < 1e-10, key
 
 
-@pytest.mark.parametrize(
-    "tokens", [1, 2, 7, 15, 16, 17, 31, 33, 63, 64, 65, 66, 71, 79, 127, 128, 129]
-)
+@pytest.mark.parametrize("tokens", [1, 2, 7, 15, 16, 17, 31, 33, 63, 64, 65, 66, 71, 79, 127, 128, 129])
 def test_every_tail(tokens):
     chain, truth = both(make_inputs({"T": tokens, "state": "float32", "gate": "softplus"}, tokens))
     assert relative_l2(chain["o"], truth["o"]) < 1e-10

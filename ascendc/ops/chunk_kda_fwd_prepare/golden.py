@@ -150,9 +150,7 @@ def _gate(g, a_log, dt_bias, use_gate_in_kernel, safe_gate, lower_bound):
     rate = np.exp(np.asarray(a_log, np.float64)).reshape(1, heads, 1, 1)
     x = g + bias
     if safe_gate:
-        return (-5.0 if lower_bound is None else lower_bound) / (
-            1.0 + np.exp(np.minimum(-rate * x, 700.0))
-        )
+        return (-5.0 if lower_bound is None else lower_bound) / (1.0 + np.exp(np.minimum(-rate * x, 700.0)))
     return -rate * (np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x))))
 
 
@@ -207,9 +205,7 @@ def golden(
     batch, heads, tokens, width = g.shape
     rstd = {"q": np.ones(q.shape[:3]), "k": np.ones(k.shape[:3])}
     if use_qk_l2norm_in_kernel:
-        rstd = {
-            name: to32((np.sum(x * x, -1) + epsilon) ** -0.5) for name, x in (("q", q), ("k", k))
-        }
+        rstd = {name: to32((np.sum(x * x, -1) + epsilon) ** -0.5) for name, x in (("q", q), ("k", k))}
     q_hat, k_hat = to16(q * rstd["q"][..., None]), to16(k * rstd["k"][..., None])
     group = heads // q.shape[1]
     qh, kh = np.repeat(q_hat, group, axis=1), np.repeat(k_hat, group, axis=1)
