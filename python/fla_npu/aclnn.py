@@ -77,8 +77,9 @@ class _Workspace(threading.local):
     def get(self, size: int) -> tuple[int, object]:
         if self.block is not None and len(self.block) >= size:
             return self.address, self.block
-        # Anonymous pages cost nothing until a kernel touches them.
-        block = mmap.mmap(-1, size)
+        # Anonymous pages cost nothing until a kernel touches them. Private ones, because the default
+        # is shared: a forked child would compute in its parent's scratch.
+        block = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         address = ctypes.addressof(ctypes.c_char.from_buffer(block))
         if size <= KEEP_BYTES:
             self.block, self.address = block, address

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 
 import pytest
 from fakes import FakeOpp
@@ -81,6 +82,19 @@ def test_host_workspace_is_real_and_kept(fake):
     aclnn.call("chunk_fwd_h", values())
     assert fake.get("fake_last_workspace", ctypes.c_void_p) == address
     assert fake.get("fake_launches") == 5
+
+
+def test_forked_child_has_a_workspace_of_its_own(fake):
+    fake.set("fake_workspace", 4096, ctypes.c_uint64)
+    aclnn.call("chunk_fwd_h", values())
+    scratch = ctypes.c_char.from_address(fake.get("fake_last_workspace", ctypes.c_void_p))
+    scratch.value = b"p"
+    child = os.fork()
+    if child == 0:
+        scratch.value = b"c"
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert scratch.value == b"p"
 
 
 def test_untouched_workspace_costs_no_memory(fake):
