@@ -62,7 +62,8 @@ def test_refused_cu_tensors(no_launch, function, cu, error, word):
         FUNCTIONS[function](**keywords, cu_seqlens=cu)
 
 
-def test_sparse_and_numpy_are_named(no_launch):
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_sparse_nested_and_numpy_are_named(no_launch):
     t = make()
     with pytest.raises(errors.ArgumentTypeError, match=r"g has layout torch.sparse_coo.*to_dense"):
         prepare({**t, "g": t["g"].to_sparse()})
@@ -70,6 +71,8 @@ def test_sparse_and_numpy_are_named(no_launch):
         prepare({**t, "v": t["beta"].numpy()})
     with pytest.raises(errors.ArgumentTypeError, match=r"q is a numpy.ndarray"):
         prepare({**t, "q": t["beta"].numpy()})
+    with pytest.raises(errors.ArgumentTypeError, match=r"k is a nested tensor.*cu_seqlens"):
+        prepare({**t, "k": torch.nested.nested_tensor([t["k"][0]])})
 
 
 def test_gradients_are_refused_not_dropped(no_launch):

@@ -73,8 +73,8 @@ def finite(label: str, name: str, value) -> float:
         raise ArgumentTypeError(
             f"{label}: {name} = {value!r} is a {type(value).__name__}; it must be a Python number"
         )
-    number = float(value)
     try:
+        number = float(value)  # of a very large int: OverflowError
         struct.pack("<f", number)
     except OverflowError:
         number = math.inf

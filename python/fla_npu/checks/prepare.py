@@ -114,10 +114,16 @@ def _static(
 
 
 def _epsilon(label: str, epsilon) -> float:
-    """Above 0 after rounding to float32: a zero row divided by a zero norm is NaN."""
+    """A normal float32 above 0: a zero row, also the padding of a tail, divided by a zero norm is NaN."""
     value = finite(label, "epsilon", epsilon)
-    if struct.unpack("<f", struct.pack("<f", value))[0] <= 0:
+    rounded = struct.unpack("<f", struct.pack("<f", value))[0]
+    if rounded <= 0:
         raise ArgumentError(f"{label}: epsilon = {epsilon!r}; it must be above 0 as float32")
+    if rounded < 2**-126:
+        raise ArgumentError(
+            f"{label}: epsilon = {epsilon!r}; it must be at least 2**-126, the smallest normal float32, "
+            "because smaller ones are flushed to 0"
+        )
     return value
 
 

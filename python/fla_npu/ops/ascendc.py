@@ -77,7 +77,7 @@ def chunk_kda_fwd_prepare(
         lower_bound: in [-5, 0); None is -5.
         A_log: `[HV]`, float32 or bfloat16 (widened to float32).
         dt_bias: `[HV, 128]` or flat, float32 or bfloat16 (widened to float32); None is zero.
-        epsilon: added to the squared row norms of q and k, above 0 as float32.
+        epsilon: added to the squared row norms of q and k, a normal float32 above 0.
         allow_neg_eigval: beta is 2 * sigmoid; needs `use_beta_sigmoid_in_kernel`.
         use_exp2: gk in powers of 2 (True) or of e (False).
         backward_mode: which slots are produced; 'none' 0 1 3 4 6 7, 'forward' + 2,

@@ -41,6 +41,11 @@ class TorchAdapter:
             return None
         if not isinstance(value, torch.Tensor):
             raise ArgumentTypeError(f"{label}: {name} is a {type(value).__name__}; it must be a torch.Tensor")
+        if value.is_nested:
+            raise ArgumentTypeError(
+                f"{label}: {name} is a nested tensor; it must be dense: lay the sequences one after "
+                "another along T and pass cu_seqlens"
+            )
         if value.layout is not torch.strided:
             raise ArgumentTypeError(
                 f"{label}: {name} has layout {value.layout}; it must be dense: {name}.to_dense()"
