@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import threading
 import warnings
 from dataclasses import dataclass
@@ -158,8 +159,33 @@ def _refuse_alias(chosen: _opp.Opp) -> None:
             )
 
 
+def _missing_bytes(path: Path) -> int:
+    """How much of an ELF library's loaded segments lies behind the end of its file.
+
+    The loader maps such a file without complaint, and the process dies of SIGBUS when it is used.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(64)
+        if len(head) < 64 or head[:6] != b"\x7fELF\x02\x01":
+            return 0  # dlopen says what is wrong
+        (offset,) = struct.unpack_from("<Q", head, 32)
+        entry, count = struct.unpack_from("<HH", head, 54)
+        file.seek(offset)
+        table = file.read(entry * count)
+    if entry < 56 or len(table) < entry * count:
+        return 1
+    end = 0
+    for start in range(0, len(table), entry):
+        kind, _, begin, _, _, length = struct.unpack_from("<IIQQQQ", table, start)
+        end = max(end, begin + length) if kind == 1 else end  # PT_LOAD
+    return max(0, end - size)
+
+
 def _dlopen(path: Path | str, what: str) -> ctypes.CDLL:
     try:
+        if isinstance(path, Path) and _missing_bytes(path):
+            raise OSError("file too short, it is truncated")
         return ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
     except OSError as error:
         text = str(error)
@@ -205,9 +231,10 @@ def _check_build_id(chosen: _opp.Opp, path: Path, cdll: ctypes.CDLL) -> None:
         embedded = (ctypes.c_char * 33).in_dll(cdll, "fla_build_id").value
     except ValueError:
         embedded = b""
-    if embedded.decode() != chosen.build_id:
+    found = embedded.decode("ascii", "replace")
+    if found != chosen.build_id:
         raise AbiMismatch(
-            f"{path} has build id '{embedded.decode() or 'none'}', but {chosen.root}/manifest.json says "
+            f"{path} has build id '{found or 'none'}', but {chosen.root}/manifest.json says "
             f"'{chosen.build_id}': pieces of two builds are mixed. Install the OPP again as a whole"
         )
 

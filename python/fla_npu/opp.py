@@ -73,7 +73,10 @@ def read_manifest(root: Path) -> dict:
     """manifest.json of an OPP root, {} when there is none (a foreign or hand-made OPP)."""
     path = root / "manifest.json"
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(manifest, dict):
+            raise ValueError(f"a {type(manifest).__name__} where an object must be")
+        return manifest
     except FileNotFoundError:
         return {}
     except ValueError as error:
@@ -87,7 +90,7 @@ def _vendor_order(vendors: Path) -> list[Path]:
     config = vendors / "config.ini"
     order: list[str] = []
     if config.is_file():
-        for line in config.read_text(encoding="utf-8").splitlines():
+        for line in config.read_text(encoding="utf-8", errors="replace").splitlines():
             key, _, value = line.partition("=")
             if key.strip() == "load_priority":
                 order = [name.strip() for name in value.split(",")]

@@ -107,6 +107,18 @@ def test_missing_dependency_says_which(use_opp, fresh_loader, fake, tmp_path):
         fresh_loader.bind("chunk_fwd_h")
 
 
+@pytest.mark.parametrize("name", ["libcust_opapi.so", "libfla_twin.so"])
+@pytest.mark.parametrize("part", [0.0, 0.004, 0.3, 0.7])
+def test_cut_library(use_opp, fresh_loader, fake, tmp_path, name, part):
+    """The system's loader would map it, and the first use would kill the process (SIGBUS)."""
+    root = copy_opp(fake, tmp_path / "opp")
+    path = root / "vendors/fla_npu/op_api/lib" / name
+    os.truncate(path, int(path.stat().st_size * part))
+    use_opp(root)
+    with pytest.raises(errors.AbiMismatch, match=rf"{name} cannot be loaded: .*(short|truncated|invalid)"):
+        fresh_loader.bind("chunk_fwd_h")
+
+
 def test_twin_without_its_runtime(use_opp, fresh_loader, fake, tmp_path):
     root = copy_opp(fake, tmp_path / "opp")
     (root / "vendors/fla_npu/op_api/lib/libfla_twin.so").unlink()

@@ -105,9 +105,10 @@ def test_relative_path_survives_chdir(use_opp, fake, monkeypatch, tmp_path):
     assert found.libraries[0].exists()
 
 
-def test_damaged_manifest(use_opp, fake, tmp_path):
+@pytest.mark.parametrize("text", ["{", "", "[]", "null", '"x"'])
+def test_damaged_manifest(use_opp, fake, tmp_path, text):
     root = copy_opp(fake, tmp_path / "damaged")
-    (root / "manifest.json").write_text("{")
+    (root / "manifest.json").write_text(text)
     use_opp(root)
     with pytest.raises(errors.AbiMismatch, match=r"manifest.json"):
         opp.find()
