@@ -209,10 +209,22 @@ def test_every_file_is_noticed_when_it_is_gone(look, opp):
         if seen.status == 0 and path.name != "manifest.json":
             unnoticed.append(path.name)
         path.write_bytes(kept)
-    # Without config.ini vendors are taken by name: nothing is lost.
+    # Without config.ini vendors are taken by name: nothing is lost, and it is said.
     assert unnoticed == ["config.ini"]
+    (opp / "vendors/config.ini").rename(opp / "kept")
+    assert "vendors/config.ini is missing" in look(opp).text
+    (opp / "vendors/config.ini").write_text("")
+    assert "vendors/config.ini is not the file that was packed" in look(opp).text
+    (opp / "kept").rename(opp / "vendors/config.ini")
     (opp / "manifest.json").unlink()
     assert "no manifest.json" in look(opp).text
+
+
+@pytest.mark.parametrize("text", ["{", "", "[]", "null"])
+def test_damaged_manifest(look, opp, text):
+    (opp / "manifest.json").write_text(text)
+    seen = look(opp)
+    assert seen.status == 1 and "manifest.json is damaged" in seen.text
 
 
 def test_stray_library(look, opp, vendor):

@@ -18,6 +18,7 @@ TILING = re.compile(
     r"op_impl/ai_core/tbe/op_tiling/(?:lib/linux/[^/]+/)?(?:libcust_opmaster[^/]*|liboptiling)\.so$"
 )
 KERNEL = re.compile(r"op_impl/ai_core/tbe/kernel/(?!config/)([^/]+)/([^/]+)/([^/]+)\.(so|o)$")
+CONFIG = "vendors/config.ini"
 MACHINES = {"AMD64": "x86_64", "arm64": "aarch64"}
 
 
@@ -67,6 +68,7 @@ class _Vendor:
         self._check_layout()
         self._check_build_ids()
         self._check_files()
+        self._check_config()
 
     def error(self, text: str, op: str = "") -> None:
         self.findings.append(_error(self.name, text, op))
@@ -83,7 +85,10 @@ class _Vendor:
             self.warn("no manifest.json: names are checked, signatures, hashes and build ids can't be")
             return {}
         try:
-            return json.loads(self.place.files["manifest.json"]())
+            manifest = json.loads(self.place.files["manifest.json"]())
+            if not isinstance(manifest, dict):
+                raise ValueError(f"a {type(manifest).__name__} where an object must be")
+            return manifest
         except ValueError as error:
             self.error(f"manifest.json is damaged: {error}")
             return {}
@@ -138,6 +143,18 @@ class _Vendor:
         """Files of this vendor that the manifest lists: path -> {sha256, size}."""
         listed = self.manifest.get("files", {})
         return {f[len(self.prefix) :]: v for f, v in listed.items() if f.startswith(self.prefix)}
+
+    def _check_config(self) -> None:
+        """The order of the vendors belongs to none of them. Without it they are taken by name."""
+        entry = self.manifest.get("files", {}).get(CONFIG)
+        if entry is None:
+            return
+        if CONFIG not in self.place.files:
+            self.warn(
+                f"{CONFIG} is missing: vendors are taken by name, and CANN sees none below ASCEND_OPP_PATH"
+            )
+        elif hashlib.sha256(self.place.files[CONFIG]()).hexdigest() != entry["sha256"]:
+            self.warn(f"{CONFIG} is not the file that was packed: its order decides which vendor wins")
 
     def _check_files(self) -> None:
         """The manifest lists every file with its hash: what is gone, changed or added shows."""

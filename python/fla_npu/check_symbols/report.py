@@ -38,15 +38,17 @@ def print_report(result: dict) -> None:
     table = Table()
     for heading in ("operator", "symbols", "prototype", "header", "tiling", "kernels"):
         table.add_column(heading)
+    alone = all(place["kind"] == "library" for place in result["inputs"])
     for name, row in result["ops"].items():
         there = row["symbols"] == "ok"
+        rest = there and not alone  # of a single library only the symbols can be looked at
         table.add_row(
             name,
             _mark(row["symbols"]),
             _mark(row["prototype"]) if there else "",
-            _mark(row["header"]) if there else "",
-            _mark(row["tiling"]) if there else "",
-            _kernels(row["kernels"]) if there else "",
+            _mark(row["header"]) if rest else "",
+            _mark(row["tiling"]) if rest else "",
+            _kernels(row["kernels"]) if rest else "",
         )
     console.print(table)
     # Every finding names its place: several packages may have been given.
