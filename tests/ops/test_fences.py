@@ -32,6 +32,7 @@ CALLS = {
         "state": "bfloat16", "state_v_first": True, "g_dtype": "bfloat16", "beta_dtype": "bfloat16",
         "l2norm": True,
     },
+    "token_major_bf16": {"T": 70, "HK": 1, "HV": 2, "layout": "TND", "beta_dtype": "bfloat16"},
     "mode_none": {"T": 450, "HK": 1, "HV": 1, "mode": "none", "l2norm": True},
 }  # fmt: skip
 

@@ -124,9 +124,11 @@ def test_modes_share_their_bits():
 
 
 def test_qg_scaled_is_scale_times_the_rounded_qg():
+    """To the bit, but for products below 2^-126, which the twin flushes to zero."""
     inputs, _, _ = prepare_case("ragged_tail")
     slots = kda_run.prepare(inputs)
-    want = (slots["qg"].float() * np.float32(inputs.options["scale"])).bfloat16()
+    want = slots["qg"].float() * np.float32(inputs.options["scale"])
+    want = want.where(want.abs() >= 2.0**-126, want * 0.0).bfloat16()
     assert kda_run.same_bits(slots["qg_scaled"], want)
 
 

@@ -25,11 +25,5 @@ __aicore__ inline void Narrow(const AscendC::LocalTensor<bfloat16_t> &narrow,
     AscendC::Cast(narrow, wide, AscendC::RoundMode::CAST_RINT, count);
 }
 
-/// A dependent vector instruction follows.
-__aicore__ inline void VectorFence()
-{
-    AscendC::PipeBarrier<PIPE_V>();
-}
-
 }  // namespace fla
 #endif  // FLA_COMMON_KERNEL_VEC_TILE_H
