@@ -69,18 +69,30 @@ def own_root() -> Path | None:
     return next((p for p in (Path(d) / "opp" for d in fla_npu.__path__) if p.is_dir()), None)
 
 
+def parse_manifest(text: str | bytes) -> dict:
+    """The manifest as an object whose known keys have their types; ValueError says what is wrong."""
+    manifest = json.loads(text)
+    if not isinstance(manifest, dict):
+        raise ValueError(f"a {type(manifest).__name__} where an object must be")
+    for key, kind in {"build_id": str, "backend": str, "socs": list, "ops": dict, "files": dict}.items():
+        if not isinstance(manifest.get(key, kind()), kind):
+            raise ValueError(f"'{key}' is a {type(manifest[key]).__name__}, not a {kind.__name__}")
+    for key in ("ops", "files"):
+        wrong = next((n for n, entry in manifest.get(key, {}).items() if not isinstance(entry, dict)), None)
+        if wrong is not None:
+            raise ValueError(f"'{key}' has no object for {wrong}")
+    return manifest
+
+
 def read_manifest(root: Path) -> dict:
     """manifest.json of an OPP root, {} when there is none (a foreign or hand-made OPP)."""
     path = root / "manifest.json"
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(manifest, dict):
-            raise ValueError(f"a {type(manifest).__name__} where an object must be")
-        return manifest
+        return parse_manifest(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        text = f"{path} is not readable JSON ({error}); the OPP is damaged, reinstall it"
+        text = f"{path} can't be understood ({error}); the OPP is damaged, reinstall it"
         raise AbiMismatch(text) from error
 
 

@@ -220,7 +220,9 @@ def test_every_file_is_noticed_when_it_is_gone(look, opp):
     assert "no manifest.json" in look(opp).text
 
 
-@pytest.mark.parametrize("text", ["{", "", "[]", "null"])
+@pytest.mark.parametrize(
+    "text", ["{", "", "[]", "null", '{"ops": []}', '{"files": {"a": 1}}', '{"build_id": null}']
+)
 def test_damaged_manifest(look, opp, text):
     (opp / "manifest.json").write_text(text)
     seen = look(opp)

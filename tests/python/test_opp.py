@@ -105,7 +105,7 @@ def test_relative_path_survives_chdir(use_opp, fake, monkeypatch, tmp_path):
     assert found.libraries[0].exists()
 
 
-@pytest.mark.parametrize("text", ["{", "", "[]", "null", '"x"'])
+@pytest.mark.parametrize("text", ["{", "", "[]", "null", '{"ops": []}', '{"files": {"a": 1}}'])
 def test_damaged_manifest(use_opp, fake, tmp_path, text):
     root = copy_opp(fake, tmp_path / "damaged")
     (root / "manifest.json").write_text(text)

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 import re
 
 from .. import spec as contracts
+from ..opp import parse_manifest
 from .elf import Elf, ElfFault, read_elf
 from .tree import LIBRARY, Place
 
@@ -85,10 +85,7 @@ class _Vendor:
             self.warn("no manifest.json: names are checked, signatures, hashes and build ids can't be")
             return {}
         try:
-            manifest = json.loads(self.place.files["manifest.json"]())
-            if not isinstance(manifest, dict):
-                raise ValueError(f"a {type(manifest).__name__} where an object must be")
-            return manifest
+            return parse_manifest(self.place.files["manifest.json"]())
         except ValueError as error:
             self.error(f"manifest.json is damaged: {error}")
             return {}
@@ -153,7 +150,7 @@ class _Vendor:
             self.warn(
                 f"{CONFIG} is missing: vendors are taken by name, and CANN sees none below ASCEND_OPP_PATH"
             )
-        elif hashlib.sha256(self.place.files[CONFIG]()).hexdigest() != entry["sha256"]:
+        elif hashlib.sha256(self.place.files[CONFIG]()).hexdigest() != entry.get("sha256"):
             self.warn(f"{CONFIG} is not the file that was packed: its order decides which vendor wins")
 
     def _check_files(self) -> None:
@@ -163,7 +160,7 @@ class _Vendor:
             if name not in self.files:
                 self.error(f"{name} is missing; the manifest lists it")
             elif self.files[name] in self.place.files:
-                if hashlib.sha256(self.read(name)).hexdigest() != entry["sha256"]:
+                if hashlib.sha256(self.read(name)).hexdigest() != entry.get("sha256"):
                     self.error(
                         f"{name} is not the file that was packed (its sha256 differs from the manifest)"
                     )
