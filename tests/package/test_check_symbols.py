@@ -302,6 +302,39 @@ def test_nothing_to_look_at(look, tmp_path, what):
     assert str(path) in seen.text
 
 
+def test_damaged_wheel(look, opp, tmp_path):
+    wheel = tmp_path / "fla_npu-1-py3-none-linux_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(p for p in opp.rglob("*") if p.is_file()):
+            archive.write(path, f"fla_npu/opp/{path.relative_to(opp).as_posix()}")
+        at = archive.getinfo(f"fla_npu/opp/vendors/fla_npu/{API_LIB}").header_offset
+    assert look(wheel).status == 0
+    data = bytearray(wheel.read_bytes())
+    data[at + 400] ^= 0xFF
+    wheel.write_bytes(data)
+    seen = look(wheel)
+    assert seen.status == 2 and f"damaged at fla_npu/opp/vendors/fla_npu/{API_LIB}" in seen.text
+    wheel.write_bytes(data[: len(data) // 2])
+    seen = look(wheel)
+    assert seen.status == 2 and "incomplete wheel" in seen.text
+
+
+@pytest.mark.parametrize(("name", "status"), [(API_LIB, 1), ("version.info", 1), ("../../manifest.json", 2)])
+def test_unreadable_file(look, opp, vendor, monkeypatch, name, status):
+    (vendor / "version.info").write_text("1")
+    fake_opp.write_manifest(opp)
+    kept, secret = Path.read_bytes, (vendor / name).resolve()
+
+    def read_bytes(path):
+        if path == secret:
+            raise PermissionError(13, "Permission denied", str(path))
+        return kept(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    seen = look(opp)
+    assert seen.status == status and "Permission denied" in seen.text
+
+
 @pytest.mark.skipif(os.getuid() == 0, reason="root reads everything")
 def test_permission_is_named(look, opp, vendor):
     vendor.chmod(0)

@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     try:
         result = run(asked.paths, asked.op, asked.arch)
-    except (InputError, FlaNpuError) as error:
+    except (InputError, FlaNpuError, OSError) as error:
         if asked.json:
             print(json.dumps({"ok": False, "error": str(error)}))
         print(f"check_symbols: {error}", file=sys.stderr)

@@ -160,7 +160,12 @@ class _Vendor:
             if name not in self.files:
                 self.error(f"{name} is missing; the manifest lists it")
             elif self.files[name] in self.place.files:
-                if hashlib.sha256(self.read(name)).hexdigest() != entry.get("sha256"):
+                try:
+                    found = hashlib.sha256(self.read(name)).hexdigest()
+                except OSError as why:
+                    self.error(f"{name} can't be read: {why}")
+                    continue
+                if found != entry.get("sha256"):
                     self.error(
                         f"{name} is not the file that was packed (its sha256 differs from the manifest)"
                     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,7 +80,7 @@ def _wheel(path: Path) -> Place:
     for name in archive.namelist():
         member = pattern.match(name)
         if member:
-            place.files[member.group(1)] = lambda name=name: archive.read(name)
+            place.files[member.group(1)] = lambda name=name: _member(archive, name)
     tag = re.search(r"(x86_64|aarch64)\.whl$", path.name)
     place.arch = tag.group(1) if tag else ""
     if not place.vendors:
@@ -87,7 +88,16 @@ def _wheel(path: Path) -> Place:
     return place
 
 
+def _member(archive: zipfile.ZipFile, name: str) -> bytes:
+    try:
+        return archive.read(name)
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise InputError(f"{archive.filename} is damaged at {name}: {error}; fetch it again") from error
+
+
 def _library(path: Path) -> Place:
+    if path.suffix == ".whl":
+        raise InputError(f"{path} is no zip file: a damaged or incomplete wheel; fetch it again")
     if path.suffix != ".so" and not path.read_bytes().startswith(b"\x7fELF") and path.stat().st_size:
         raise InputError(f"{path} is neither a wheel nor a library")
     return Place(str(path), "library", {LIBRARY: path.read_bytes})
