@@ -187,6 +187,11 @@ def _dlopen(path: Path | str, what: str) -> ctypes.CDLL:
         if isinstance(path, Path) and _missing_bytes(path):
             raise OSError("file too short, it is truncated")
         return ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
+    except PermissionError as error:
+        raise AbiMismatch(
+            f"{what} {path} cannot be loaded: permission denied for uid {os.getuid()}; make it readable "
+            "(chmod a+rX) or run as its owner"
+        ) from error
     except OSError as error:
         text = str(error)
         if "cannot open shared object" in text and not text.startswith(str(path)):

@@ -335,6 +335,15 @@ def test_unreadable_file(look, opp, vendor, monkeypatch, name, status):
     assert seen.status == status and "Permission denied" in seen.text
 
 
+@pytest.mark.parametrize("name", [".", "op_api/lib"])
+def test_unreadable_folder(look, opp, vendor, monkeypatch, name):
+    """Its files are not missing, nobody may look."""
+    kept, secret = os.access, (vendor / name).resolve()
+    monkeypatch.setattr(os, "access", lambda path, mode: path != secret and kept(path, mode))
+    seen = look(opp)
+    assert seen.status == 2 and f"permission denied: {secret}" in seen.text
+
+
 @pytest.mark.skipif(os.getuid() == 0, reason="root reads everything")
 def test_permission_is_named(look, opp, vendor):
     vendor.chmod(0)

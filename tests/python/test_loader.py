@@ -119,6 +119,18 @@ def test_cut_library(use_opp, fresh_loader, fake, tmp_path, name, part):
         fresh_loader.bind("chunk_fwd_h")
 
 
+def test_unreadable_twin_library(use_opp, fresh_loader, fake, monkeypatch):
+    def denied(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    use_opp(fake.root)
+    monkeypatch.setattr(fresh_loader, "_missing_bytes", denied)
+    with pytest.raises(
+        errors.AbiMismatch, match=r"libfla_twin.so cannot be loaded: permission denied.*chmod"
+    ):
+        fresh_loader.bind("chunk_fwd_h")
+
+
 def test_twin_without_its_runtime(use_opp, fresh_loader, fake, tmp_path):
     root = copy_opp(fake, tmp_path / "opp")
     (root / "vendors/fla_npu/op_api/lib/libfla_twin.so").unlink()

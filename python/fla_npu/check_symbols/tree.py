@@ -6,6 +6,7 @@ Everything becomes a Place: files by their path relative to the OPP root, read w
 
 from __future__ import annotations
 
+import os
 import re
 import zipfile
 import zlib
@@ -113,6 +114,8 @@ def _folder(path: Path) -> Place:
     place = Place(str(root), kind)
     for file in sorted(root.rglob("*")):
         name = file.relative_to(root).as_posix()
+        if file.is_dir() and not os.access(file, os.R_OK | os.X_OK):
+            raise PermissionError(13, "Permission denied", str(file))  # or its files would seem missing
         if file.is_symlink():
             place.links[name] = str(file.readlink())
         if file.is_file():
