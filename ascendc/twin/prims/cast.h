@@ -181,6 +181,9 @@ TWIN_INLINE void CastRun(typename CastTypes<pair>::D *d, const typename CastType
     uint32_t i = 0;
     if constexpr (pair == CastPair::kF32Bf16 && mode == Round::kRint) {
         // The one every kernel runs on its way out; the compiler packs 16-bit results badly.
+        for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+            StorePair(d + i, Load(a + i), Load(a + i + kLanes));
+        }
         for (; i + kLanes <= n; i += kLanes) {
             StoreAs(d + i, Load(a + i));
         }

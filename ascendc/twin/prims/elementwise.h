@@ -8,7 +8,7 @@
 #pragma once
 
 #include "math.h"
-#include "rep.h"
+#include "rep_registers.h"
 
 namespace twin::TWIN_ISA
 {
@@ -166,6 +166,12 @@ struct CallScalar {
 template <Binary op, typename D, typename S>
 void BinaryReps(void *d, const void *a, const void *b, const RepShape &s)
 {
+    if constexpr (InRegisters(op) && kIsFloat<D> && kIsFloat<S>) {
+        if (TryRegisters<op>(static_cast<float *>(d), static_cast<const float *>(a),
+                             static_cast<const float *>(b), s)) {
+            return;
+        }
+    }
     WalkRep(static_cast<D *>(d), static_cast<const S *>(a), static_cast<const S *>(b), s,
             CallBinary{BinaryCount<op, D, S>});
 }
