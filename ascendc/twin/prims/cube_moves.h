@@ -265,9 +265,26 @@ TWIN_INLINE void FixpipeRowsOf(D *d, const float *c, const Fixpipe &s)
     for (uint32_t nd = 0; nd < s.ndNum; ++nd) {
         const float *src = c + size_t(nd) * s.srcNd;
         D *dst = d + size_t(nd) * s.dstNd;
+        constexpr uint32_t ahead = 8;  // rows
+        for (uint32_t r = 0; r < Min2(ahead, s.m); ++r) {
+            Approach(dst + size_t(r) * s.dstStride, s.n * sizeof(D));
+        }
         for (uint32_t r = 0; r < s.m; r += 4) {
+            for (uint32_t k = r + ahead; k < Min2(r + ahead + 4, s.m); ++k) {
+                Approach(dst + size_t(k) * s.dstStride, s.n * sizeof(D));
+            }
             const uint32_t end = Min2(r + 4, s.m);
-            for (uint32_t strip = 0; strip < full; ++strip) {
+            uint32_t strip = 0;
+            if constexpr (kLanes == 16 && !relu && kIsBf16<D>) {  // a row of two strips at once
+                for (; strip + 2 <= full; strip += 2) {
+                    const float *two = src + strip * size_t(s.srcStrip);
+                    for (uint32_t k = r; k < end; ++k) {
+                        StorePair(dst + size_t(k) * s.dstStride + strip * 16, Load(two + k * 16),
+                                  Load(two + s.srcStrip + k * 16));
+                    }
+                }
+            }
+            for (; strip < full; ++strip) {
                 for (uint32_t k = r; k < end; ++k) {
                     FixRow16<relu>(dst + size_t(k) * s.dstStride + strip * 16,
                                    src + strip * size_t(s.srcStrip) + k * 16);

@@ -164,11 +164,48 @@ inline void TransData(void *const *d, const void *const *a, uint32_t elemBytes, 
 
 // --- DMA ---
 
+/// Asks for lines that are used soon. Global memory is far, and the hardware guesses late what a
+/// copy reads and writes next.
+TWIN_INLINE void Approach(const void *p, size_t bytes)
+{
+    constexpr size_t line = 64;
+    for (size_t at = 0; at < bytes; at += line) {
+        __builtin_prefetch(static_cast<const char *>(p) + at);
+    }
+}
+
+/// One contiguous copy. Long ones keep kAhead bytes under way on both sides: a store to a line that
+/// is far waits like a load.
+constexpr size_t kAhead = 4096;
+TWIN_INLINE void CopyRun(char *d, const char *a, size_t bytes)
+{
+    constexpr size_t step = 256, width = sizeof(VF);
+    if (bytes < kAhead || (d < a + bytes && a < d + bytes)) {
+        __builtin_memmove(d, a, bytes);
+        return;
+    }
+    Approach(a, kAhead);
+    Approach(d, kAhead);
+    size_t at = 0;
+    for (; at + step <= bytes; at += step) {
+        if (at + kAhead < bytes) {
+            Approach(a + at + kAhead, step);
+            Approach(d + at + kAhead, step);
+        }
+#pragma GCC unroll 16
+        for (size_t w = 0; w < step; w += width) {
+            Store(reinterpret_cast<float *>(d + at + w),
+                  Load(reinterpret_cast<const float *>(a + at + w)));
+        }
+    }
+    __builtin_memcpy(d + at, a + at, bytes - at);
+}
+
 /// Blocks that touch on both sides are one copy.
 inline void CopyBlocks(void *d, const void *a, const BlockCopy &s)
 {
     if (s.srcStep == s.bytes && s.dstStep == s.bytes) {
-        __builtin_memmove(d, a, size_t(s.blocks) * s.bytes);
+        CopyRun(static_cast<char *>(d), static_cast<const char *>(a), size_t(s.blocks) * s.bytes);
         return;
     }
     for (uint32_t i = 0; i < s.blocks; ++i) {
@@ -187,7 +224,7 @@ inline void CopyPad(void *d, const void *a, const BlockCopy &s, const BlockPad &
             __builtin_memcpy(to + e * pad.elemBytes, &pad.value, pad.elemBytes);
         }
         to += pad.left * pad.elemBytes;
-        __builtin_memcpy(to, from, s.bytes);
+        CopyRun(to, from, s.bytes);
         to += s.bytes;
         for (uint32_t e = 0; e < pad.right; ++e) {
             __builtin_memcpy(to + e * pad.elemBytes, &pad.value, pad.elemBytes);
@@ -207,7 +244,15 @@ TWIN_INLINE void Nd2NzRows(U *d, const U *a, const Nd2Nz &s)
     for (uint32_t i = 0; i < s.ndNum; ++i) {
         const U *src = a + size_t(i) * s.srcMatrix;
         U *dst = d + size_t(i) * s.dstMatrix;
+        constexpr uint32_t ahead = 16;  // rows
+        const size_t rowBytes = s.d * sizeof(U);
+        for (uint32_t n = 0; n < Min2(ahead, s.n); ++n) {
+            Approach(src + size_t(n) * s.srcRow, rowBytes);
+        }
         for (uint32_t n = 0; n < s.n; n += 4) {
+            for (uint32_t k = n + ahead; k < Min2(n + ahead + 4, s.n); ++k) {
+                Approach(src + size_t(k) * s.srcRow, rowBytes);
+            }
             // Four rows side by side in a strip are two whole cache lines.
             const uint32_t end = Min2(n + 4, s.n);
             for (uint32_t j = 0; j < full; ++j) {
