@@ -30,24 +30,33 @@ constexpr size_t ArenaBytes()
     return bytes + RoundUp(HostBytes(Space::UB));  // the second AIV
 }
 
+// A huge page has to be a whole aligned one, or the kernel takes none.
+constexpr size_t kHuge = size_t(2) << 20;
+constexpr size_t kMapped = (ArenaBytes() + kHuge - 1) / kHuge * kHuge;
+
 }  // namespace
 
 CoreArena::CoreArena()
 {
     void *p =
-        mmap(nullptr, ArenaBytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        mmap(nullptr, kMapped + kHuge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) {
         throw std::bad_alloc();
     }
-    base_ = static_cast<uint8_t *>(p);
+    const size_t skip = (kHuge - reinterpret_cast<uintptr_t>(p) % kHuge) % kHuge;
+    base_ = static_cast<uint8_t *>(p) + skip;
+    if (skip > 0) {
+        munmap(p, skip);
+    }
+    munmap(base_ + kMapped, kHuge - skip);
 #ifdef MADV_HUGEPAGE
-    madvise(p, ArenaBytes(), MADV_HUGEPAGE);  // fewer TLB misses; refusing is harmless
+    madvise(base_, kMapped, MADV_HUGEPAGE);  // fewer TLB misses; refusing is harmless
 #endif
 }
 
 CoreArena::~CoreArena()
 {
-    munmap(base_, ArenaBytes());
+    munmap(base_, kMapped);
 }
 
 void CoreArena::Attach(Core &core) const
