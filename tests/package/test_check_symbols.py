@@ -302,6 +302,13 @@ def test_nothing_to_look_at(look, tmp_path, what):
     assert str(path) in seen.text
 
 
+def test_vendors_in_a_folder_of_another_name(look, vendor, tmp_path):
+    shutil.copytree(vendor, tmp_path / "ours/fla_npu")
+    seen = look(tmp_path / "ours")
+    assert seen.status == 0 and seen.row["symbols"] == "ok"
+    assert seen.row["provided_by"] == [f"{tmp_path / 'ours'}:vendors/fla_npu"]
+
+
 def test_damaged_wheel(look, opp, tmp_path):
     wheel = tmp_path / "fla_npu-1-py3-none-linux_x86_64.whl"
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -105,15 +105,17 @@ def _library(path: Path) -> Place:
 
 
 def _folder(path: Path) -> Place:
-    root = _root_of(path)
+    root, below = _root_of(path), ""
+    if root is None and any(path.glob("*/op_api")):
+        root, below = path, "vendors/"  # vendors in a folder of another name: calls take it, too
     if root is None:
         raise InputError(
             f"{path} holds no OPP: no vendors/, op_api/, op_impl/ or opp/ below it, and no fla_npu package"
         )
-    kind = "OPP" if (root / "vendors").is_dir() else "vendor"
+    kind = "OPP" if below or (root / "vendors").is_dir() else "vendor"
     place = Place(str(root), kind)
     for file in sorted(root.rglob("*")):
-        name = file.relative_to(root).as_posix()
+        name = below + file.relative_to(root).as_posix()
         if file.is_dir() and not os.access(file, os.R_OK | os.X_OK):
             raise PermissionError(13, "Permission denied", str(file))  # or its files would seem missing
         if file.is_symlink():
