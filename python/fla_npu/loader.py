@@ -296,9 +296,13 @@ def _missing_text(op: OpSpec, loaded: _Loaded) -> str:
         half = f"; of this operator only {here[0]}, which cannot be used alone" if here else ""
         lines.append(f"  {library.path} provides {provides}{half}")
     searched = "\n".join(lines)
+    # A subset build holds what it names and no more: what is there must be named again.
+    there = {name for library in loaded.libraries for name in library.provides()}
+    wanted = [name for name in names() if name == op.name or name in there]
+    subset = "" if wanted == list(names()) else f"FLA_NPU_OPS={','.join(wanted)} "
     return (
         f"{op.name} is not in the OPP: symbols {' and '.join(op.symbols)} are needed from one library.\n"
         f"Searched (chosen by {loaded.opp.source}):\n{searched}\n"
-        f"Build it in: in a checkout of fla-npu, 'FLA_NPU_OPS={op.name} pip install .' (or leave "
-        "FLA_NPU_OPS unset for all operators); 'fla-npu check-symbols' lists what an OPP contains"
+        f"Build it in: in a checkout of fla-npu, '{subset}pip install .' (all operators with FLA_NPU_OPS "
+        "unset); 'fla-npu check-symbols' lists what an OPP contains"
     )

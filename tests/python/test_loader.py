@@ -47,8 +47,17 @@ def test_missing_symbol_breaks_that_call_alone(use_opp, fresh_loader, tmp_path, 
     for word in (*H.symbols, str(opp.path), "provides chunk_kda_fwd_finalize, chunk_kda_fwd_prepare"):
         assert word in text
     assert f"only {H.symbols[1 - half]}" in text
-    assert "FLA_NPU_OPS=chunk_fwd_h pip install ." in text
+    assert "'pip install .'" in text
     assert fresh_loader.bind("chunk_kda_fwd_prepare").library.path == opp.path
+
+
+def test_the_advice_keeps_what_is_there(use_opp, fresh_loader, tmp_path):
+    """A subset build of the missing operator alone would lose the others."""
+    use_opp(FakeOpp(tmp_path / "opp", ops=("chunk_kda_fwd_prepare",)).root)
+    with pytest.raises(
+        errors.SymbolMissing, match="'FLA_NPU_OPS=chunk_fwd_h,chunk_kda_fwd_prepare pip install"
+    ):
+        fresh_loader.bind("chunk_fwd_h")
 
 
 def test_symbols_of_two_vendors_are_not_mixed(use_opp, fresh_loader, tmp_path):
