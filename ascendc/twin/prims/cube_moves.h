@@ -65,11 +65,44 @@ TWIN_INLINE void Transposed8x8(float *d, uint32_t dRow, const Bf16 *a)
     StoreRow(d + 7 * dRow, v.r7);
 }
 
+#if defined(__AVX512F__)
+/// 16 x 16 block of bf16 as 16 rows of 8 pairs: pairs are transposed in three rounds, each of which
+/// trades a bit of the row in the register's number for a bit of the pair in the lane's. A pair of
+/// columns then parts into two rows of floats.
+TWIN_INLINE void Transposed16x16(float *d, uint32_t dRow, const Bf16 *a)
+{
+    VI v[8], w[8];
+    __builtin_memcpy(v, a, sizeof(v));  // rows 2 i and 2 i + 1
+    auto round = [](VI *to, const VI *from, int apart, VI low, VI high) TWIN_LAMBDA {
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; ++i) {
+            const int pair = i / apart % 2 == 0 ? i : i - apart;
+            to[i] = __builtin_shuffle(from[pair], from[pair + apart], i == pair ? low : high);
+        }
+    };
+    const VI low4 = {0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27};
+    const VI low2 = {0, 1, 4, 5, 16, 17, 20, 21, 8, 9, 12, 13, 24, 25, 28, 29};
+    const VI low1 = {0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30};
+    round(w, v, 4, low4, low4 + 4);
+    round(v, w, 2, low2, low2 + 2);
+    round(w, v, 1, low1, low1 + 1);
+#pragma GCC unroll 8
+    for (uint32_t j = 0; j < 8; ++j) {
+        Store(d + 2 * j * dRow, Floats(w[j] << 16));
+        Store(d + (2 * j + 1) * dRow, Floats(w[j] & static_cast<int32_t>(0xffff0000u)));
+    }
+}
+#endif
+
 /// d[c][r] = a[r][c]; a has `rows` x `cols` elements, d rows are `dRow` floats apart.
 template <uint32_t rows, uint32_t cols, typename T>
 TWIN_INLINE void TransposedBlock(float *d, uint32_t dRow, const T *a)
 {
     if constexpr (kIsBf16<T> && cols == 16 && rows == 16) {
+#if defined(__AVX512F__)
+        Transposed16x16(d, dRow, a);
+        return;
+#endif
         Transposed8x8(d, dRow, a);
         Transposed8x8(d + 8, dRow, a + 8 * 16);
         Transposed8x8(d + 8 * dRow, dRow, a + 8);
