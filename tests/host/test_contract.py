@@ -326,3 +326,20 @@ def test_null_results_of_phase_one(acl):
     size = ctypes.c_uint64()
     assert acl.api.aclnnChunkKdaFwdFinalizeGetWorkspaceSize(*words, ctypes.byref(size), None) == NULL
     assert "workspaceSize and executor must not be null" in acl.error()
+
+
+def test_epsilon_that_may_be_flushed_is_refused():
+    acl = Acl()
+    assert acl.run(prepare(epsilon=1e-38)) == 161002
+    assert "epsilon = 1e-38" in acl.error()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("ISA", "sse"), ("SEED", "9" * 30), ("SKIP", ":5"), ("CORES", "0"), ("SOC", "Ascend910B")],
+)
+def test_a_switch_of_the_twin_that_is_not_understood_fails_the_launch(name, value, monkeypatch):
+    monkeypatch.setenv(f"FLA_NPU_TWIN_{name}", value)
+    acl = Acl()
+    assert acl.run(finalize()) == 507015
+    assert f"FLA_NPU_TWIN_{name}={value} is not understood" in acl.error()

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.h"
 
+#include "prims/prims.h"
+
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -43,8 +46,9 @@ uint64_t Number(Options &o, const char *name, uint64_t fallback, uint64_t low, u
         return fallback;
     }
     char *end = nullptr;
+    errno = 0;  // strtoull tells an overflow by it alone
     uint64_t n = std::strtoull(v, &end, 10);
-    if (*end != '\0' || *v == '-' || n < low || n > high) {
+    if (errno != 0 || *end != '\0' || *v == '-' || n < low || n > high) {
         Complain(o, name, v, legal);
         return fallback;
     }
@@ -75,7 +79,7 @@ void ReadSkip(Options &o)
         rest.erase(0, one.size() + 1);
         size_t colon = one.rfind(':');
         int line = colon != std::string::npos ? std::atoi(one.c_str() + colon + 1) : 0;
-        if (line <= 0) {
+        if (line <= 0 || colon == 0) {
             Complain(o, "FLA_NPU_TWIN_SKIP", v, "<file>:<line>[,<file>:<line>...]");
             return;
         }
@@ -120,6 +124,11 @@ Options Options::Read()
         o.trace = trace;
     }
     ReadSkip(o);
+    const char *isa = Env("FLA_NPU_TWIN_ISA");  // taken when the library was loaded
+    if (isa != nullptr && std::strcmp(isa, IsaName()) != 0) {
+        Complain(o, "FLA_NPU_TWIN_ISA", isa,
+                 "baseline, avx2 or avx512 as far as the CPU has them, set before the first call");
+    }
     return o;
 }
 

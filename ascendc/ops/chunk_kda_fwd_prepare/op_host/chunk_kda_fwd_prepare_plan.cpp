@@ -92,8 +92,10 @@ fla::Plan CheckNumbers(const fla::OpCall &call)
         }
     }
     const float epsilon = static_cast<float>(call.Real("epsilon"));
-    if (!(epsilon > 0.0F) || !std::isfinite(epsilon)) {
-        return Refuse("epsilon = ", call.Real("epsilon"), " is not a finite float32 above 0");
+    // A subnormal may be flushed to 0, and the root of an empty row would divide by it.
+    if (!(epsilon >= std::numeric_limits<float>::min()) || !std::isfinite(epsilon)) {
+        return Refuse("epsilon = ", call.Real("epsilon"),
+                      " is not a finite, normal float32 above 0 (at least 1.18e-38)");
     }
     if (call.Flag("allow_neg_eigval") && !call.Flag("use_beta_sigmoid_in_kernel")) {
         return Refuse(
