@@ -124,10 +124,9 @@ Options Options::Read()
         o.trace = trace;
     }
     ReadSkip(o);
-    const char *isa = Env("FLA_NPU_TWIN_ISA");  // taken when the library was loaded
-    if (isa != nullptr && std::strcmp(isa, IsaName()) != 0) {
+    if (const char *isa = Env("FLA_NPU_TWIN_ISA"); !UseIsa(isa)) {
         Complain(o, "FLA_NPU_TWIN_ISA", isa,
-                 "baseline, avx2 or avx512 as far as the CPU has them, set before the first call");
+                 "baseline, avx2 or avx512, as far as the CPU has them");
     }
     return o;
 }
