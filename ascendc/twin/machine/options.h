@@ -21,6 +21,7 @@ struct Options {
     uint64_t seed = 0;       // FLA_NPU_TWIN_SEED: order of the cores in the checked machine
     bool lateCopies = true;  // FLA_NPU_TWIN_COPIES=late|eager
     const ChipTable *chip = nullptr;  // FLA_NPU_TWIN_SOC
+    std::string isa;                  // FLA_NPU_TWIN_ISA: instruction set, empty = the best
     std::string trace;                // FLA_NPU_TWIN_TRACE: file for the Perfetto trace
     // FLA_NPU_TWIN_SKIP=<basename>:<line>[,...]: fences that do nothing (fault injection, checked
     // machine)
