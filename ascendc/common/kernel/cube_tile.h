@@ -64,60 +64,62 @@ __aicore__ inline void LoadChunk(const AscendC::LocalTensor<Bf16> &l1,
     LoadNz(l1, gm, rows, cols, kChunk);
 }
 
-/// Left operand A [m, k] from a tile stored [m, k]. MTE1; one load per 16 rows.
-__aicore__ inline void LoadLeft(const AscendC::LocalTensor<Bf16> &l0a,
-                                const AscendC::LocalTensor<Bf16> &l1, uint32_t m, uint32_t k)
+/// L0 strip i <- fractals i, i + strips, ... of a Nz tile: the tile by rows of fractals. MTE1; one
+/// load per strip.
+__aicore__ inline void LoadStrips(const AscendC::LocalTensor<Bf16> &l0,
+                                  const AscendC::LocalTensor<Bf16> &l1, uint32_t strips,
+                                  uint32_t depth, bool transpose)
 {
-    const uint32_t mBlocks = m / kFractal;
-    const uint32_t kBlocks = k / kFractal;
-    for (uint32_t i = 0; i < mBlocks; ++i) {
+    for (uint32_t i = 0; i < strips; ++i) {
         AscendC::LoadData2DParams params;
         params.startIndex = i;
-        params.repeatTimes = kBlocks;
-        params.srcStride = mBlocks;
-        AscendC::LoadData(l0a[i * kBlocks * kFractalElems], l1, params);
+        params.repeatTimes = depth;
+        params.srcStride = strips;
+        params.ifTranspose = transpose;
+        AscendC::LoadData(l0[i * depth * kFractalElems], l1, params);
     }
 }
 
-/// Left operand A [m, k] from a tile stored [k, m]. MTE1; one load, each fractal transposed on the
-/// way.
+/// Fractals in the order in which the tile holds them. MTE1; one load.
+__aicore__ inline void LoadInOrder(const AscendC::LocalTensor<Bf16> &l0,
+                                   const AscendC::LocalTensor<Bf16> &l1, uint32_t fractals,
+                                   bool transpose)
+{
+    AscendC::LoadData2DParams params;
+    params.repeatTimes = fractals;
+    params.srcStride = 1;
+    params.ifTranspose = transpose;
+    AscendC::LoadData(l0, l1, params);
+}
+
+/// Left operand A [m, k] from a tile stored [m, k]. MTE1.
+__aicore__ inline void LoadLeft(const AscendC::LocalTensor<Bf16> &l0a,
+                                const AscendC::LocalTensor<Bf16> &l1, uint32_t m, uint32_t k)
+{
+    LoadStrips(l0a, l1, m / kFractal, k / kFractal, false);
+}
+
+/// Left operand A [m, k] from a tile stored [k, m]. MTE1; each fractal is transposed on the way.
 __aicore__ inline void LoadLeftTransposed(const AscendC::LocalTensor<Bf16> &l0a,
                                           const AscendC::LocalTensor<Bf16> &l1, uint32_t m,
                                           uint32_t k)
 {
-    AscendC::LoadData2DParams params;
-    params.repeatTimes = (m / kFractal) * (k / kFractal);
-    params.srcStride = 1;
-    params.ifTranspose = true;
-    AscendC::LoadData(l0a, l1, params);
+    LoadInOrder(l0a, l1, (m / kFractal) * (k / kFractal), true);
 }
 
-/// Right operand B [k, n] from a tile stored [k, n]. MTE1; one load per 16 rows, each fractal
-/// transposed.
+/// Right operand B [k, n] from a tile stored [k, n]. MTE1; each fractal is transposed on the way.
 __aicore__ inline void LoadRight(const AscendC::LocalTensor<Bf16> &l0b,
                                  const AscendC::LocalTensor<Bf16> &l1, uint32_t k, uint32_t n)
 {
-    const uint32_t kBlocks = k / kFractal;
-    const uint32_t nBlocks = n / kFractal;
-    for (uint32_t i = 0; i < kBlocks; ++i) {
-        AscendC::LoadData2DParams params;
-        params.startIndex = i;
-        params.repeatTimes = nBlocks;
-        params.srcStride = kBlocks;
-        params.ifTranspose = true;
-        AscendC::LoadData(l0b[i * nBlocks * kFractalElems], l1, params);
-    }
+    LoadStrips(l0b, l1, k / kFractal, n / kFractal, true);
 }
 
-/// Right operand B [k, n] from a tile stored [n, k]. MTE1; one load, the layouts agree.
+/// Right operand B [k, n] from a tile stored [n, k]. MTE1; the layouts agree.
 __aicore__ inline void LoadRightTransposed(const AscendC::LocalTensor<Bf16> &l0b,
                                            const AscendC::LocalTensor<Bf16> &l1, uint32_t k,
                                            uint32_t n)
 {
-    AscendC::LoadData2DParams params;
-    params.repeatTimes = (n / kFractal) * (k / kFractal);
-    params.srcStride = 1;
-    AscendC::LoadData(l0b, l1, params);
+    LoadInOrder(l0b, l1, (n / kFractal) * (k / kFractal), false);
 }
 
 /// C [m, n] = A @ B, or C += A @ B. M. `k` is the one the operands were loaded with; m is never 1
