@@ -8,8 +8,7 @@ import statistics
 import time
 from functools import partial
 
-from fla_npu import loader
-from fla_npu.opp import TWIN_LIBRARY
+from fla_npu import info, loader
 
 TILES = ((64, 128, 128), (64, 256, 64), (32, 16, 128), (32, 32, 32))
 ROUNDS, FLOP_PER_SAMPLE = 9, 4e8
@@ -17,8 +16,7 @@ ROUNDS, FLOP_PER_SAMPLE = 9, 4e8
 
 def measure(torch) -> dict:
     """{"isa": path, "sgemm": GF/s of a 1024^3 product, "gflops": {"MxNxK": GF/s}}."""
-    library = ctypes.CDLL(str(loader.current().vendors[0] / TWIN_LIBRARY))
-    library.fla_twin_isa.restype = ctypes.c_char_p
+    library = ctypes.CDLL(str(loader.current().twin_library))
     torch.set_num_threads(1)
     square = [torch.randn(1024, 1024) for _ in range(2)]
     calls = {"sgemm": (partial(torch.mm, *square), 2 * 1024**3)}
@@ -34,4 +32,4 @@ def measure(torch) -> dict:
             run()
             times[name].append(time.process_time() - start)
     rates = {name: flop / statistics.median(times[name]) / 1e9 for name, (_, flop) in calls.items()}
-    return {"isa": library.fla_twin_isa().decode(), "sgemm": rates.pop("sgemm"), "gflops": rates}
+    return {"isa": info.isa_name(), "sgemm": rates.pop("sgemm"), "gflops": rates}

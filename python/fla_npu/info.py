@@ -28,15 +28,13 @@ TWIN_SETTINGS = {
     "FLA_NPU_TWIN_ISA": "the best of this CPU",
     "FLA_NPU_TWIN_TRACE": "no trace",
 }
-# twin::IsaName(), the instruction set the twin's primitives were selected for.
-_ISA_SYMBOL = "_ZN4twin7IsaNameEv"
 
 
 def isa_name() -> str:
     """'baseline', 'avx2' or 'avx512'; '' when the OPP in use is not a twin."""
     try:
-        path = loader.current().vendors[0] / opp.TWIN_LIBRARY
-        function = getattr(ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL), _ISA_SYMBOL)
+        path = loader.current().twin_library
+        function = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL).fla_twin_isa
     except (FlaNpuError, OSError, AttributeError):
         return ""
     function.restype = ctypes.c_char_p

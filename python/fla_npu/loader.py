@@ -213,7 +213,7 @@ def _open_acl(chosen: _opp.Opp) -> Acl:
     if chosen.backend == "cann":
         opened = tuple(_dlopen(name, "the CANN library") for name in CANN_LIBRARIES)
         return Acl(opened, " and ".join(CANN_LIBRARIES))
-    path = next((v / _opp.TWIN_LIBRARY for v in chosen.vendors if (v / _opp.TWIN_LIBRARY).exists()), None)
+    path = chosen.twin_library
     if path is None:
         raise OppNotFound(
             f"the OPP {chosen.root} is a twin build without {_opp.TWIN_LIBRARY}; install it again"

@@ -42,10 +42,15 @@ class Opp:
         return tuple(vendor / LIBRARY for vendor in self.vendors)
 
     @property
+    def twin_library(self) -> Path | None:
+        """libfla_twin.so of a twin build: the twin's machine and its ACL."""
+        return next((v / TWIN_LIBRARY for v in self.vendors if (v / TWIN_LIBRARY).exists()), None)
+
+    @property
     def backend(self) -> str:
         """'twin' (runs on the CPU) or 'cann' (runs on an NPU)."""
         known = self.manifest.get("backend")
-        return known or ("twin" if any((v / TWIN_LIBRARY).exists() for v in self.vendors) else "cann")
+        return known or ("twin" if self.twin_library else "cann")
 
     @property
     def build_id(self) -> str:
