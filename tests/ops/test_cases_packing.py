@@ -111,35 +111,32 @@ BAD_OFFSETS = {
 }  # fmt: skip
 
 
+def run_stage(op: str, stages, inputs, **metadata):
+    """One stage operator on what the stages before it made, with other packing metadata."""
+    if op == "prepare":
+        return kda_run.prepare(inputs, **metadata)
+    return {"fwd_h": kda_run.fwd_h, "finalize": kda_run.finalize}[op](stages, inputs, **metadata)
+
+
 @pytest.mark.parametrize("name", BAD_OFFSETS)
 @pytest.mark.parametrize("op", ["prepare", "fwd_h", "finalize"])
 def test_b8_bad_offsets_are_refused(op, name):
     inputs = make_inputs({"T": 128}, 5)
     stages = kda_run.forward(inputs)
-    call = {
-        "prepare": lambda cu: kda_run.prepare(inputs, cu_seqlens=cu),
-        "fwd_h": lambda cu: kda_run.fwd_h(stages, inputs, cu_seqlens=cu),
-        "finalize": lambda cu: kda_run.finalize(stages, inputs, cu_seqlens=cu),
-    }[op]
     with pytest.raises(ValueError, match="cu_seqlens"):
-        call(BAD_OFFSETS[name])
+        run_stage(op, stages, inputs, cu_seqlens=BAD_OFFSETS[name])
 
 
 @pytest.mark.parametrize("op", ["prepare", "fwd_h", "finalize"])
 def test_b8_offsets_need_one_batch_row_and_integers(op):
     inputs = make_inputs({"B": 2, "T": 64}, 5)
     stages = kda_run.forward(inputs)
-    call = {
-        "prepare": lambda cu: kda_run.prepare(inputs, cu_seqlens=cu),
-        "fwd_h": lambda cu: kda_run.fwd_h(stages, inputs, cu_seqlens=cu),
-        "finalize": lambda cu: kda_run.finalize(stages, inputs, cu_seqlens=cu),
-    }[op]
     with pytest.raises(ValueError, match="B = 2"):
-        call([0, 64])
+        run_stage(op, stages, inputs, cu_seqlens=[0, 64])
     with pytest.raises(TypeError, match="cu_seqlens"):
-        call([0, 64.0])
+        run_stage(op, stages, inputs, cu_seqlens=[0, 64.0])
     with pytest.raises(TypeError, match="cu_seqlens"):
-        call(torch.tensor([0.0, 64.0]))
+        run_stage(op, stages, inputs, cu_seqlens=torch.tensor([0.0, 64.0]))
 
 
 CANONICAL = [0, 0, 0, 1, 1, 0]
@@ -170,13 +167,8 @@ BAD_INDICES = {
 def test_b9_other_indices_are_refused(op, name):
     inputs = make_inputs({"cu": [0, 65, 70], "HV": 1}, 6)
     stages = kda_run.forward(inputs)
-    call = {
-        "prepare": lambda x: kda_run.prepare(inputs, chunk_indices=x),
-        "fwd_h": lambda x: kda_run.fwd_h(stages, inputs, chunk_indices=x),
-        "finalize": lambda x: kda_run.finalize(stages, inputs, chunk_indices=x),
-    }[op]
     with pytest.raises(ValueError, match="chunk_indices"):
-        call(BAD_INDICES[name])
+        run_stage(op, stages, inputs, chunk_indices=BAD_INDICES[name])
 
 
 def test_b9_other_chunk_sizes_are_refused():
