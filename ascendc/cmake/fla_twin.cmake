@@ -19,9 +19,9 @@ target_link_libraries(fla_twin PRIVATE twin_prims fla_build_id Threads::Threads 
 # The primitives, one table per instruction set; the library picks one when it is loaded.
 add_subdirectory(twin/prims)
 
-file(GLOB host CONFIGURE_DEPENDS ${common}/host/*.cpp)
+file(GLOB host CONFIGURE_DEPENDS ${common}/host/*.cpp ${common}/host/stages/*.cpp)
 add_library(fla_host OBJECT ${host})
-target_include_directories(fla_host PUBLIC ${common}/host)
+target_include_directories(fla_host PUBLIC ${common}/host ${common}/stages)
 
 file(GLOB aclnn CONFIGURE_DEPENDS ${common}/aclnn/*.cpp)
 add_library(cust_opapi SHARED ${aclnn})
@@ -63,7 +63,7 @@ function(fla_add_op op op_type cores)
       target_compile_definitions(${build} PRIVATE TWIN_CORE=${CORE}
         TWIN_CHECKED=$<STREQUAL:${machine},checked> ${op}=${build} fla=fla_${build})
       target_compile_options(${build} PRIVATE -O2)
-      target_include_directories(${build} PRIVATE ${twin}/include ${dir}/op_kernel ${common}/kernel)
+      target_include_directories(${build} PRIVATE ${twin}/include ${dir}/op_kernel ${common}/kernel ${common}/stages)
       target_link_libraries(kernel_${op} PRIVATE ${build})
     endforeach()
   endforeach()

@@ -16,6 +16,7 @@ from goldens import ROOT
 from kda_inputs import make_inputs
 
 KERNELS = ("chunk_kda_fwd_prepare", "chunk_fwd_h", "chunk_kda_fwd_finalize")
+STAGES = ("prepare", "state", "output")
 FENCE = re.compile(
     r"\b(SetFlag|WaitFlag|PipeBarrier|CrossCoreSetFlag|CrossCoreWaitFlag|SyncAll)\s*(<[^;]*?>)?\s*\("
 )
@@ -41,6 +42,7 @@ def fence_lines() -> list[str]:
     """`<file name>:<line>` of every fence call in the kernels and their common headers."""
     folders = [ROOT / "ascendc" / "ops" / op / "op_kernel" for op in KERNELS]
     folders.append(ROOT / "ascendc" / "common" / "kernel")
+    folders += [ROOT / "ascendc" / "common" / "stages" / stage for stage in STAGES]
     found = []
     for folder in folders:
         for path in sorted(folder.glob("*")):

@@ -115,6 +115,21 @@ def cmake(build: Path, *arguments: str, **environment: str) -> subprocess.Comple
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
+def assert_compiles_alone(source: Path) -> None:
+    """With the API's headers and its own folder, as the toolkit compiles it."""
+    command = ["g++", "-std=c++17", "-fsyntax-only", "-DTWIN_CORE=AIC", "-DTWIN_CHECKED=0"]
+    command += [f"-I{ROOT}/ascendc/twin/include", str(source)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_shared_headers_have_names_of_their_own():
+    """CANN's operator project has one folder per kernel: of two files of one name, one would be lost."""
+    common = ROOT / "ascendc/common"
+    names = [p.name for where in ("kernel/*.h", "stages/*/*.h") for p in common.glob(where)]
+    assert len(names) == len(set(names))
+
+
 def test_cmake_says_the_same_and_remembers_nothing(toolkit, tmp_path):
     """One build tree, with CANN, with a wrong path, and without: each time what the environment says."""
     build = tmp_path / "build"
@@ -128,6 +143,8 @@ def test_cmake_says_the_same_and_remembers_nothing(toolkit, tmp_path):
         "op_kernel/chunk_fwd_h/chunk_fwd_h.cpp",
     ):
         assert (project / name).is_file(), name
+    for op in ("chunk_fwd_h", "chunk_kda_fwd_prepare"):
+        assert_compiles_alone(project / "op_kernel" / op / f"{op}.cpp")
     done = cmake(build, ASCEND_HOME_PATH=str(tmp_path / "nowhere"))
     assert done.returncode != 0 and "is no CANN toolkit" in " ".join(done.stderr.split())
     done = cmake(build, "-DFLA_NPU_OPS=chunk_fwd_h")

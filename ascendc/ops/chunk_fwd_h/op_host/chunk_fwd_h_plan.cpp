@@ -47,7 +47,8 @@ Plan PlanChunkFwdH(const OpCall &call, const ChipSpec &chip)
                       kIndexLimit, "; split the batch");
     }
     const bool packed = call.Ints("cu_seqlens") != nullptr;
-    ChunkFwdHTilingData t{};
+    ChunkFwdHTilingData data{};
+    StateTiling &t = data.state;
     t.tokens = static_cast<uint32_t>(tokens);
     t.valueHeads = static_cast<uint32_t>(heads);
     t.sequences = static_cast<uint32_t>(sequences);
@@ -60,7 +61,7 @@ Plan PlanChunkFwdH(const OpCall &call, const ChipSpec &chip)
     t.stateVFirst = call.Flag("state_v_first");
     // A group takes at least one item; what is beyond the items has nothing to do.
     const uint32_t groups = std::min(chip.cubeCores, t.sequences * t.valueHeads);
-    return Launchable(t, groups, static_cast<uint64_t>(groups) * kStateExchangeBytes);
+    return Launchable(data, groups, static_cast<uint64_t>(groups) * kStateExchangeBytes);
 }
 
 }  // namespace fla

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry of chunk_fwd_h. The stage itself: state.h.
+// Entry of chunk_fwd_h. The stage itself: common/stages/state/state.h.
 #include "kernel_operator.h"
 
 #include "chunk_fwd_h_tiling_data.h"
-#include "state_cube.h"
-#include "state_vector.h"
+#include "state/state_cube.h"
+#include "state/state_vector.h"
 
 // The scalar gate g is refused by the contract: its slot is there because the prototype has it.
 extern "C" __global__ __aicore__ void chunk_fwd_h(GM_ADDR k, GM_ADDR w, GM_ADDR u, GM_ADDR /* g */,
@@ -28,7 +28,7 @@ extern "C" __global__ __aicore__ void chunk_fwd_h(GM_ADDR k, GM_ADDR w, GM_ADDR 
                                  vNew,
                                  finalState,
                                  AscendC::GetUserWorkspace(workspace),
-                                 t};
+                                 t.state};
     if ASCEND_IS_AIC {
         fla::StateCube().Run(pipe, args);
     }

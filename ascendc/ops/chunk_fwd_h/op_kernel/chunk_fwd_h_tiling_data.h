@@ -1,29 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiling data of chunk_fwd_h: plain data shared by the plan and the kernel. The plan sets every
-// field.
+// What the plan of chunk_fwd_h tells its kernel: the tiling of its one stage.
 #ifndef CHUNK_FWD_H_TILING_DATA_H
 #define CHUNK_FWD_H_TILING_DATA_H
 
-#include <cstdint>
+#include "state/state_tiling_data.h"
 
 struct ChunkFwdHTilingData {
-    uint32_t tokens;        // T of one batch entry
-    uint32_t valueHeads;    // HV
-    uint32_t sequences;     // N
-    uint32_t chunks;        // NT of one batch entry, or of all packed sequences
-    uint32_t packed;        // 1 = cu_seqlens and chunk_indices are given
-    uint32_t gateIsBf16;    // gk: 1 = bf16, 0 = fp32
-    uint32_t gateIsBase2;   // gk counts in powers of 2 (1) or of e (0)
-    uint32_t initialState;  // 0 = none (zeros), else a StateDtype
-    uint32_t finalState;    // 0 = not wanted, else a StateDtype
-    uint32_t stateVFirst;   // state tiles are [V, K]
+    StateTiling state;
 };
-
-/// What a state port holds.
-enum StateDtype : uint32_t { kStateAbsent = 0, kStateFloat = 1, kStateBf16 = 2 };
-
-/// Items a group serves in turn, and its workspace: one fp32 product [128, 128] per lane.
-constexpr uint32_t kStateLanes = 2;
-constexpr uint32_t kStateExchangeBytes = kStateLanes * 128 * 128 * 4;
 
 #endif  // CHUNK_FWD_H_TILING_DATA_H

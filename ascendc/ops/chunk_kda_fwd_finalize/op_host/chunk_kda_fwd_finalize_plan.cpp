@@ -48,7 +48,8 @@ Plan PlanChunkKdaFwdFinalize(const OpCall &call, const ChipSpec &chip)
         return Refuse("chunk_kda_fwd_finalize: ", fault);
     }
     const std::string layout = call.Text("output_layout");
-    ChunkKdaFwdFinalizeTilingData t{};
+    ChunkKdaFwdFinalizeTilingData data{};
+    OutputTiling &t = data.output;
     t.tokens = static_cast<uint32_t>(call.Dim("T"));
     t.valueHeads = static_cast<uint32_t>(call.Dim("HV"));
     t.sequences = static_cast<uint32_t>(packed ? call.Ints("cu_seqlens")->size() - 1 : batch);
@@ -58,7 +59,7 @@ Plan PlanChunkKdaFwdFinalize(const OpCall &call, const ChipSpec &chip)
     t.stateVFirst = call.Flag("state_v_first");
     const uint32_t tasks = (packed ? t.chunks : t.sequences * t.chunks) * t.valueHeads;
     const uint32_t groups = std::min(chip.cubeCores, CeilDiv(tasks, kTasksPerPair));
-    return Launchable(t, groups, static_cast<uint64_t>(groups) * kOutputRingBytes);
+    return Launchable(data, groups, static_cast<uint64_t>(groups) * kOutputRingBytes);
 }
 
 }  // namespace fla

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry of chunk_kda_fwd_finalize. The stage itself: output.h.
+// Entry of chunk_kda_fwd_finalize. The stage itself: common/stages/output/output.h.
 #include "kernel_operator.h"
 
 #include "chunk_kda_fwd_finalize_tiling_data.h"
-#include "output_cube.h"
-#include "output_vector.h"
+#include "output/output_cube.h"
+#include "output/output_vector.h"
 
 extern "C" __global__ __aicore__ void chunk_kda_fwd_finalize(GM_ADDR qgScaled, GM_ADDR aqk,
                                                              GM_ADDR vNew, GM_ADDR h,
@@ -19,7 +19,7 @@ extern "C" __global__ __aicore__ void chunk_kda_fwd_finalize(GM_ADDR qgScaled, G
     const fla::OutputArgs args = {
         qgScaled,  aqk,          vNew,    h,
         cuSeqlens, chunkIndices, attnOut, AscendC::GetUserWorkspace(workspace),
-        t};
+        t.output};
     if ASCEND_IS_AIC {
         fla::OutputCube().Run(pipe, args);
     }

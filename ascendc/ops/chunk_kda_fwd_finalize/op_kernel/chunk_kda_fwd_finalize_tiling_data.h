@@ -1,24 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiling data of chunk_kda_fwd_finalize: plain data shared by the plan and the kernel. The plan
-// sets every field.
+// What the plan of chunk_kda_fwd_finalize tells its kernel: the tiling of its one stage.
 #ifndef CHUNK_KDA_FWD_FINALIZE_TILING_DATA_H
 #define CHUNK_KDA_FWD_FINALIZE_TILING_DATA_H
 
-#include <cstdint>
+#include "output/output_tiling_data.h"
 
 struct ChunkKdaFwdFinalizeTilingData {
-    uint32_t tokens;       // T of one batch entry
-    uint32_t valueHeads;   // HV
-    uint32_t sequences;    // N
-    uint32_t chunks;       // NT of one batch entry, or of all packed sequences
-    uint32_t packed;       // 1 = cu_seqlens and chunk_indices are given
-    uint32_t tokenMajor;   // attn_out: 1 = [B, T, HV, V], 0 = [B, HV, T, V]
-    uint32_t stateVFirst;  // h tiles are [V, K]
+    OutputTiling output;
 };
-
-/// Workspace of one group: masked Aqk tiles [64, 64] bf16, one per vector core in each slot of the
-/// ring.
-constexpr uint32_t kOutputRingDepth = 2;
-constexpr uint32_t kOutputRingBytes = kOutputRingDepth * 2 * 64 * 64 * 2;
 
 #endif  // CHUNK_KDA_FWD_FINALIZE_TILING_DATA_H

@@ -138,7 +138,8 @@ fla::Plan fla::PlanChunkKdaFwdPrepare(const fla::OpCall &call, const fla::ChipSp
     }
     // Every field is set here: the device sees these bytes and nothing else.
     const std::string layout = call.Text("layout");
-    ChunkKdaFwdPrepareTilingData t{};
+    ChunkKdaFwdPrepareTilingData data{};
+    PrepareTiling &t = data.prepare;
     t.tokens = static_cast<uint32_t>(call.Dim("T"));
     t.valueHeads = static_cast<uint32_t>(call.Dim("HV"));
     t.headsPerGroup = static_cast<uint32_t>(call.Dim("HV") / call.Dim("HK"));
@@ -162,5 +163,6 @@ fla::Plan fla::PlanChunkKdaFwdPrepare(const fla::OpCall &call, const fla::ChipSp
     const int64_t tasks = call.Dim("B") * call.Dim("NT") * call.Dim("HV");
     const auto groups =
         static_cast<uint32_t>(std::min<int64_t>(chip.cubeCores, fla::CeilDiv<int64_t>(tasks, 2)));
-    return fla::Launchable(t, groups, static_cast<uint64_t>(groups) * 2 * PrepareCoreBytes(t.gate));
+    return fla::Launchable(data, groups,
+                           static_cast<uint64_t>(groups) * 2 * PrepareCoreBytes(t.gate));
 }

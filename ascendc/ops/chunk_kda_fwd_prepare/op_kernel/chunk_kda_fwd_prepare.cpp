@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry of chunk_kda_fwd_prepare. The stages: prepare.h.
+// Entry of chunk_kda_fwd_prepare. The stages: common/stages/prepare/prepare.h.
 #include "kernel_operator.h"
 
 #include "chunk_kda_fwd_prepare_tiling_data.h"
-#include "prepare_cube.h"
-#include "prepare_vector.h"
+#include "prepare/prepare_cube.h"
+#include "prepare/prepare_vector.h"
 
 // Inputs and outputs in the order of op.json. Which optional outputs exist is told by t.outputs;
 // absent ones are never touched, whatever their pointer is.
@@ -42,7 +42,7 @@ extern "C" __global__ __aicore__ void chunk_kda_fwd_prepare(
                                    kRstd,
                                    betaEff,
                                    AscendC::GetUserWorkspace(workspace),
-                                   t};
+                                   t.prepare};
     if ASCEND_IS_AIC {
         fla::PrepareCube().Run(pipe, args);
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vector body of prepare: fetches a task ahead, makes the operands of task n, then finishes task
 // n - 1. Maths, work split and flags: prepare.h.
-#ifndef CHUNK_KDA_FWD_PREPARE_PREPARE_VECTOR_H
-#define CHUNK_KDA_FWD_PREPARE_PREPARE_VECTOR_H
+#ifndef FLA_PREPARE_VECTOR_H
+#define FLA_PREPARE_VECTOR_H
 
 #include "bands.h"
 #include "gate.h"
@@ -167,7 +167,7 @@ class PrepareVector
     /// Where the rows of a task lie.
     __aicore__ inline VectorTask Place(const ChunkTask &at) const
     {
-        const ChunkKdaFwdPrepareTilingData &t = c_.args.t;
+        const PrepareTiling &t = c_.args.t;
         const ChunkWalk &walk = rounds_.Walk();
         VectorTask task;
         task.at = at;
@@ -282,4 +282,4 @@ class PrepareVector
 };
 
 }  // namespace fla
-#endif  // CHUNK_KDA_FWD_PREPARE_PREPARE_VECTOR_H
+#endif  // FLA_PREPARE_VECTOR_H

@@ -16,8 +16,8 @@
  * UB      g arrives in the suffix tile (bf16 in its first half) and is free after the first pass
  * Flags   in: kInGate (g); out: kOutWork (gk, half a chunk per work tile)
  */
-#ifndef CHUNK_KDA_FWD_PREPARE_GATE_H
-#define CHUNK_KDA_FWD_PREPARE_GATE_H
+#ifndef FLA_PREPARE_GATE_H
+#define FLA_PREPARE_GATE_H
 
 #include "levels.h"
 #include "vector_core.h"
@@ -72,7 +72,7 @@ class GateStage
     /// gamma of the valid rows into the prefix tile.
     __aicore__ static inline void Steps(VectorCore &c)
     {
-        const ChunkKdaFwdPrepareTilingData &t = c.args.t;
+        const PrepareTiling &t = c.args.t;
         const uint32_t rows = c.task.at.rows;
         const uint32_t count = rows * kDim;
         if (t.gate == kGateNone) {
@@ -297,4 +297,4 @@ class GateStage
 };
 
 }  // namespace fla
-#endif  // CHUNK_KDA_FWD_PREPARE_GATE_H
+#endif  // FLA_PREPARE_GATE_H

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vector body of the state stage: v_new and the rolling state. Maths, memory plan and flags:
 // state.h.
-#ifndef CHUNK_FWD_H_STATE_VECTOR_H
-#define CHUNK_FWD_H_STATE_VECTOR_H
+#ifndef FLA_STATE_VECTOR_H
+#define FLA_STATE_VECTOR_H
 
 #include "state.h"
 #include "vec_tile.h"
@@ -332,4 +332,4 @@ class StateVector
 };
 
 }  // namespace fla
-#endif  // CHUNK_FWD_H_STATE_VECTOR_H
+#endif  // FLA_STATE_VECTOR_H

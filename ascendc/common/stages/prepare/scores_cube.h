@@ -11,8 +11,8 @@
  * Out     below the diagonal fp32 [32, 16 i] per band; diagonal blocks [band][32][16] (per level)
  * Flags   per lane L1 scores; L0 and L0C turns
  */
-#ifndef CHUNK_KDA_FWD_PREPARE_SCORES_CUBE_H
-#define CHUNK_KDA_FWD_PREPARE_SCORES_CUBE_H
+#ifndef FLA_PREPARE_SCORES_CUBE_H
+#define FLA_PREPARE_SCORES_CUBE_H
 
 #include "cube_core.h"
 
@@ -183,4 +183,4 @@ class ScoresCube
 };
 
 }  // namespace fla
-#endif  // CHUNK_KDA_FWD_PREPARE_SCORES_CUBE_H
+#endif  // FLA_PREPARE_SCORES_CUBE_H

@@ -37,12 +37,12 @@
  *         stores are cut. G of such rows is G of the last valid row, which kg needs anyway.
  * Limits  chunk 64, K = V = 128; with the bounded gate k_hat times 2^109 must stay finite
  */
-#ifndef CHUNK_KDA_FWD_PREPARE_PREPARE_H
-#define CHUNK_KDA_FWD_PREPARE_PREPARE_H
+#ifndef FLA_PREPARE_H
+#define FLA_PREPARE_H
 
 #include "kernel_operator.h"
 
-#include "chunk_kda_fwd_prepare_tiling_data.h"
+#include "prepare_tiling_data.h"
 #include "chunk_walk.h"
 #include "cross_core.h"
 #include "local_memory.h"
@@ -85,7 +85,7 @@ struct PrepareArgs {
     GM_ADDR kRstd;
     GM_ADDR betaEff;
     GM_ADDR workspace;
-    ChunkKdaFwdPrepareTilingData t;
+    PrepareTiling t;
 };
 
 /// Cross-core flags; FlagOf() makes the id of a round.
@@ -140,8 +140,7 @@ __aicore__ inline uint32_t BelowElement(uint32_t band)
 }
 
 /// Bytes of a slot, and of everything that belongs to one vector core.
-__aicore__ inline uint64_t SlotAt(const ChunkKdaFwdPrepareTilingData &t, uint32_t core,
-                                  uint32_t round)
+__aicore__ inline uint64_t SlotAt(const PrepareTiling &t, uint32_t core, uint32_t round)
 {
     const uint32_t coreBytes = PrepareCoreBytes(t.gate);
     const uint32_t slotBytes = (coreBytes - kPrepareUnitBytes) / kPrepareSlots;
@@ -149,7 +148,7 @@ __aicore__ inline uint64_t SlotAt(const ChunkKdaFwdPrepareTilingData &t, uint32_
 }
 
 /// Unit blocks that a vector core leaves for its cube core, behind the slots.
-__aicore__ inline uint64_t UnitAt(const ChunkKdaFwdPrepareTilingData &t, uint32_t core)
+__aicore__ inline uint64_t UnitAt(const PrepareTiling &t, uint32_t core)
 {
     const uint32_t coreBytes = PrepareCoreBytes(t.gate);
     return static_cast<uint64_t>(core) * coreBytes + coreBytes - kPrepareUnitBytes;
@@ -161,7 +160,7 @@ class PrepareRounds
   public:
     __aicore__ inline void Init(const PrepareArgs &args, uint32_t group)
     {
-        const ChunkKdaFwdPrepareTilingData &t = args.t;
+        const PrepareTiling &t = args.t;
         walk_.Init({t.tokens, t.valueHeads, t.headsPerGroup, t.sequences, t.chunks, t.packed},
                    args.cuSeqlens, args.chunkIndices);
         group_ = group;
@@ -203,4 +202,4 @@ __aicore__ inline uint32_t RowsIn(uint32_t rows, uint32_t first, uint32_t size)
 }
 
 }  // namespace fla
-#endif  // CHUNK_KDA_FWD_PREPARE_PREPARE_H
+#endif  // FLA_PREPARE_H

@@ -3,8 +3,8 @@
 // and words for whole tiles. Maths and the walk through a round: prepare.h.
 //
 // Tiles are rows of 128 floats: two repeats of 64 lanes, kRowBlocks 32-byte blocks.
-#ifndef CHUNK_KDA_FWD_PREPARE_VECTOR_CORE_H
-#define CHUNK_KDA_FWD_PREPARE_VECTOR_CORE_H
+#ifndef FLA_PREPARE_VECTOR_CORE_H
+#define FLA_PREPARE_VECTOR_CORE_H
 
 #include "prepare.h"
 #include "vec_tile.h"
@@ -221,4 +221,4 @@ __aicore__ inline void MulColumn(const Float &dst, const Float &src, const Float
 }
 
 }  // namespace fla
-#endif  // CHUNK_KDA_FWD_PREPARE_VECTOR_CORE_H
+#endif  // FLA_PREPARE_VECTOR_CORE_H

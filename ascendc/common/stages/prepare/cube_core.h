@@ -4,8 +4,8 @@
 //
 // A turn is one product: take L0 (its half was read by the product before the last), load,
 // multiply, give L0 back; L0C likewise towards Fixpipe.
-#ifndef CHUNK_KDA_FWD_PREPARE_CUBE_CORE_H
-#define CHUNK_KDA_FWD_PREPARE_CUBE_CORE_H
+#ifndef FLA_PREPARE_CUBE_CORE_H
+#define FLA_PREPARE_CUBE_CORE_H
 
 #include "cube_tile.h"
 #include "prepare.h"
@@ -245,4 +245,4 @@ __aicore__ inline void Product(const Wide &c, const AscendC::LocalTensor<T> &a,
 }
 
 }  // namespace fla
-#endif  // CHUNK_KDA_FWD_PREPARE_CUBE_CORE_H
+#endif  // FLA_PREPARE_CUBE_CORE_H

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cube body of prepare: scores of round n, then Akk, w and u of round n - 1. Maths, work split and
 // flags: prepare.h.
-#ifndef CHUNK_KDA_FWD_PREPARE_PREPARE_CUBE_H
-#define CHUNK_KDA_FWD_PREPARE_PREPARE_CUBE_H
+#ifndef FLA_PREPARE_CUBE_H
+#define FLA_PREPARE_CUBE_H
 
 #include "merge_cube.h"
 #include "scores_cube.h"
@@ -42,4 +42,4 @@ class PrepareCube
 };
 
 }  // namespace fla
-#endif  // CHUNK_KDA_FWD_PREPARE_PREPARE_CUBE_H
+#endif  // FLA_PREPARE_CUBE_H

@@ -25,12 +25,12 @@
  * Columns beyond them lie above the diagonal of every valid row. Limits  chunk 64, K = V = 128; any
  * T >= 1; packed sequences may be empty
  */
-#ifndef CHUNK_KDA_FWD_FINALIZE_OUTPUT_H
-#define CHUNK_KDA_FWD_FINALIZE_OUTPUT_H
+#ifndef FLA_OUTPUT_H
+#define FLA_OUTPUT_H
 
 #include "kernel_operator.h"
 
-#include "chunk_kda_fwd_finalize_tiling_data.h"
+#include "output_tiling_data.h"
 #include "chunk_walk.h"
 #include "cross_core.h"
 #include "local_memory.h"
@@ -51,7 +51,7 @@ struct OutputArgs {
     GM_ADDR chunkIndices;
     GM_ADDR attnOut;
     GM_ADDR workspace;
-    ChunkKdaFwdFinalizeTilingData t;
+    OutputTiling t;
 };
 
 /// Byte offsets in UB.
@@ -112,10 +112,10 @@ __aicore__ inline TaskRange RangeOf(uint32_t tasks, uint32_t group, uint32_t gro
 
 __aicore__ inline void InitWalk(ChunkWalk &walk, const OutputArgs &args)
 {
-    const ChunkKdaFwdFinalizeTilingData &t = args.t;
+    const OutputTiling &t = args.t;
     walk.Init({t.tokens, t.valueHeads, 1, t.sequences, t.chunks, t.packed}, args.cuSeqlens,
               args.chunkIndices);
 }
 
 }  // namespace fla
-#endif  // CHUNK_KDA_FWD_FINALIZE_OUTPUT_H
+#endif  // FLA_OUTPUT_H

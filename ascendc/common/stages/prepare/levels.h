@@ -17,8 +17,8 @@
  * UB      X in work tile A, q or k times X in work tile B, half a chunk at a time
  * Flags   out: staging
  */
-#ifndef CHUNK_KDA_FWD_PREPARE_LEVELS_H
-#define CHUNK_KDA_FWD_PREPARE_LEVELS_H
+#ifndef FLA_PREPARE_LEVELS_H
+#define FLA_PREPARE_LEVELS_H
 
 #include "vector_core.h"
 
@@ -84,4 +84,4 @@ class LevelStage
 };
 
 }  // namespace fla
-#endif  // CHUNK_KDA_FWD_PREPARE_LEVELS_H
+#endif  // FLA_PREPARE_LEVELS_H

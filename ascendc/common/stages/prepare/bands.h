@@ -12,8 +12,8 @@
  * UB      the suffix tile turns into k E(S); work tiles A and B
  * Flags   in: kInValues (v, half a chunk), free: kInGate after the keys; out: staging
  */
-#ifndef CHUNK_KDA_FWD_PREPARE_BANDS_H
-#define CHUNK_KDA_FWD_PREPARE_BANDS_H
+#ifndef FLA_PREPARE_BANDS_H
+#define FLA_PREPARE_BANDS_H
 
 #include "vector_core.h"
 
@@ -168,4 +168,4 @@ class BandStage
 };
 
 }  // namespace fla
-#endif  // CHUNK_KDA_FWD_PREPARE_BANDS_H
+#endif  // FLA_PREPARE_BANDS_H

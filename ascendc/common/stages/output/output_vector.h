@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vector body of the output stage: clears what lies above the diagonal of Aqk. Memory plan and
 // flags: output.h.
-#ifndef CHUNK_KDA_FWD_FINALIZE_OUTPUT_VECTOR_H
-#define CHUNK_KDA_FWD_FINALIZE_OUTPUT_VECTOR_H
+#ifndef FLA_OUTPUT_VECTOR_H
+#define FLA_OUTPUT_VECTOR_H
 
 #include "output.h"
 #include "vec_tile.h"
@@ -73,4 +73,4 @@ class OutputVector
 };
 
 }  // namespace fla
-#endif  // CHUNK_KDA_FWD_FINALIZE_OUTPUT_VECTOR_H
+#endif  // FLA_OUTPUT_VECTOR_H

@@ -33,12 +33,12 @@
  * products. Tails   rows beyond the valid ones are zero in L1, never stored, never read from GM
  * Limits  chunk 64, K = V = 128; any T >= 1; an empty packed sequence passes its state through
  */
-#ifndef CHUNK_FWD_H_STATE_H
-#define CHUNK_FWD_H_STATE_H
+#ifndef FLA_STATE_H
+#define FLA_STATE_H
 
 #include "kernel_operator.h"
 
-#include "chunk_fwd_h_tiling_data.h"
+#include "state_tiling_data.h"
 #include "chunk_walk.h"
 #include "cross_core.h"
 #include "local_memory.h"
@@ -74,7 +74,7 @@ struct StateArgs {
     GM_ADDR vNew;
     GM_ADDR finalState;
     GM_ADDR workspace;
-    ChunkFwdHTilingData t;
+    StateTiling t;
 };
 
 /// Byte offsets in UB: a block per lane, then what both lanes use in turn.
@@ -146,7 +146,7 @@ class StateLane
     __aicore__ inline void Init(const StateArgs &args, uint32_t lane, uint32_t group,
                                 uint32_t groups)
     {
-        const ChunkFwdHTilingData &t = args.t;
+        const StateTiling &t = args.t;
         walk_.Init({t.tokens, t.valueHeads, 1, t.sequences, t.chunks, t.packed}, args.cuSeqlens,
                    args.chunkIndices);
         valueHeads_ = t.valueHeads;
@@ -205,10 +205,10 @@ class StateLane
 };
 
 /// The last update of an item only serves its final state.
-__aicore__ inline bool Updates(const ChunkFwdHTilingData &t, const StateStep &step)
+__aicore__ inline bool Updates(const StateTiling &t, const StateStep &step)
 {
     return !step.last || t.finalState != kStateAbsent;
 }
 
 }  // namespace fla
-#endif  // CHUNK_FWD_H_STATE_H
+#endif  // FLA_STATE_H

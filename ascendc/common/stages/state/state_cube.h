@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cube body of the state stage: the two products of a chunk. Maths, memory plan and flags: state.h.
-#ifndef CHUNK_FWD_H_STATE_CUBE_H
-#define CHUNK_FWD_H_STATE_CUBE_H
+#ifndef FLA_STATE_CUBE_H
+#define FLA_STATE_CUBE_H
 
 #include "cube_tile.h"
 #include "state.h"
@@ -152,7 +152,7 @@ class StateCube
         StoreRows(lane.exchange, lane.product, rows, m, kDim, kDim);
     }
 
-    ChunkFwdHTilingData t_;
+    StateTiling t_;
     AscendC::GlobalTensor<Bf16> k_, w_, h_, vNew_;
     AscendC::TBuf<AscendC::TPosition::A1> l1_;
     AscendC::TBuf<AscendC::TPosition::A2> l0a_;
@@ -162,4 +162,4 @@ class StateCube
 };
 
 }  // namespace fla
-#endif  // CHUNK_FWD_H_STATE_CUBE_H
+#endif  // FLA_STATE_CUBE_H

@@ -11,8 +11,8 @@
  * UB      x bf16 16K each; work tiles 2 x 16K; sums and factors in the prefix tile, unused so far
  * Flags   in: kInKeys, kInSmall; out: kOutSmall (rstd, beta_eff and the hats themselves)
  */
-#ifndef CHUNK_KDA_FWD_PREPARE_HATS_H
-#define CHUNK_KDA_FWD_PREPARE_HATS_H
+#ifndef FLA_PREPARE_HATS_H
+#define FLA_PREPARE_HATS_H
 
 #include "vector_core.h"
 
@@ -24,7 +24,7 @@ class HatStage
   public:
     __aicore__ inline void Run(VectorCore &c)
     {
-        const ChunkKdaFwdPrepareTilingData &t = c.args.t;
+        const PrepareTiling &t = c.args.t;
         if (c.hatsLeave) {
             AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(kOutSmall);
         }
@@ -96,7 +96,7 @@ class HatStage
     /// beta_eff of the valid rows, zero beyond, and its two broadcast forms.
     __aicore__ static inline void StepSize(VectorCore &c)
     {
-        const ChunkKdaFwdPrepareTilingData &t = c.args.t;
+        const PrepareTiling &t = c.args.t;
         const uint32_t rows = c.task.at.rows;
         AscendC::Duplicate(c.betaEff, 0.0f, kChunk);
         AscendC::PipeBarrier<PIPE_V>();
@@ -122,7 +122,7 @@ class HatStage
     /// Token-major values arrived one per 32-byte line, head-major ones densely.
     __aicore__ static inline void Gather(VectorCore &c, uint32_t rows)
     {
-        const ChunkKdaFwdPrepareTilingData &t = c.args.t;
+        const PrepareTiling &t = c.args.t;
         Half narrow = View<bfloat16_t>(c.ub, PrepareUb::betaIn, kChunk * kBlockF32 * 2);
         Float lines = View<float>(c.ub, PrepareUb::betaIn, kChunk * kBlockF32);
         if (!t.tokenMajor) {
@@ -143,7 +143,7 @@ class HatStage
 
     __aicore__ static inline void Store(VectorCore &c)
     {
-        const ChunkKdaFwdPrepareTilingData &t = c.args.t;
+        const PrepareTiling &t = c.args.t;
         const ChunkTask &at = c.task.at;
         if (t.outputs >= kOutputsRecompute) {
             StoreScalars(c, c.args.betaEff, c.task.valueOut, c.betaEff);
@@ -172,4 +172,4 @@ class HatStage
 };
 
 }  // namespace fla
-#endif  // CHUNK_KDA_FWD_PREPARE_HATS_H
+#endif  // FLA_PREPARE_HATS_H

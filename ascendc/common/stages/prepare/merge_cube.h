@@ -19,8 +19,8 @@
  * Flags   per lane L1 finish (loads and trips, in turn), FIX_MTE2 (trips), FIX_MTE1 (Akk). Akk in
  *         L0C needs none against its next task: that comes after a load that waits for FIX_MTE1.
  */
-#ifndef CHUNK_KDA_FWD_PREPARE_MERGE_CUBE_H
-#define CHUNK_KDA_FWD_PREPARE_MERGE_CUBE_H
+#ifndef FLA_PREPARE_MERGE_CUBE_H
+#define FLA_PREPARE_MERGE_CUBE_H
 
 #include "cube_core.h"
 
@@ -315,4 +315,4 @@ class MergeCube
 };
 
 }  // namespace fla
-#endif  // CHUNK_KDA_FWD_PREPARE_MERGE_CUBE_H
+#endif  // FLA_PREPARE_MERGE_CUBE_H

@@ -19,8 +19,8 @@
  *         tile, X in work tile A, factors 32K in the prefix tile
  * Flags   in: kInScores; out: kOutAqk, kOutWork (-L, then X)
  */
-#ifndef CHUNK_KDA_FWD_PREPARE_SOLVE_H
-#define CHUNK_KDA_FWD_PREPARE_SOLVE_H
+#ifndef FLA_PREPARE_SOLVE_H
+#define FLA_PREPARE_SOLVE_H
 
 #include "levels.h"
 #include "vector_core.h"
@@ -220,4 +220,4 @@ class SolveStage
 };
 
 }  // namespace fla
-#endif  // CHUNK_KDA_FWD_PREPARE_SOLVE_H
+#endif  // FLA_PREPARE_SOLVE_H

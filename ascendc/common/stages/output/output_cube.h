@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cube body of the output stage: two products into one accumulator. Maths, memory plan and flags:
 // output.h.
-#ifndef CHUNK_KDA_FWD_FINALIZE_OUTPUT_CUBE_H
-#define CHUNK_KDA_FWD_FINALIZE_OUTPUT_CUBE_H
+#ifndef FLA_OUTPUT_CUBE_H
+#define FLA_OUTPUT_CUBE_H
 
 #include "cube_tile.h"
 #include "output.h"
@@ -168,7 +168,7 @@ class OutputCube
         StoreRows(out_[row * kDim], sum, task.rows, m, kDim, stride);
     }
 
-    ChunkKdaFwdFinalizeTilingData t_;
+    OutputTiling t_;
     ChunkWalk walk_;
     TaskRange range_;
     RingConsumer<OutputRing> consumer_;
@@ -183,4 +183,4 @@ class OutputCube
 };
 
 }  // namespace fla
-#endif  // CHUNK_KDA_FWD_FINALIZE_OUTPUT_CUBE_H
+#endif  // FLA_OUTPUT_CUBE_H
