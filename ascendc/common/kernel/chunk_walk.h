@@ -169,5 +169,18 @@ class ChunkWalk
     Offsets chunkIndices_;
 };
 
+/// The contiguous range of tasks of one group.
+struct TaskRange {
+    uint32_t first;
+    uint32_t end;
+};
+
+__aicore__ inline TaskRange RangeOf(uint32_t tasks, uint32_t group, uint32_t groups)
+{
+    const uint32_t first = static_cast<uint64_t>(tasks) * group / groups;
+    const uint32_t end = static_cast<uint64_t>(tasks) * (group + 1) / groups;
+    return {first, end};
+}
+
 }  // namespace fla
 #endif  // FLA_COMMON_KERNEL_CHUNK_WALK_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words for the vector core: bf16 <-> fp32 tiles in UB. Vector pipe only; the caller orders the
-// pipes.
+// Words for the vector core: bf16 <-> fp32 tiles and masks in UB. Vector pipe only; the caller
+// orders the pipes.
 #ifndef FLA_COMMON_KERNEL_VEC_TILE_H
 #define FLA_COMMON_KERNEL_VEC_TILE_H
 
@@ -23,6 +23,21 @@ __aicore__ inline void Narrow(const AscendC::LocalTensor<bfloat16_t> &narrow,
                               const AscendC::LocalTensor<float> &wide, uint32_t count)
 {
     AscendC::Cast(narrow, wide, AscendC::RoundMode::CAST_RINT, count);
+}
+
+/// Bits of a lower triangle with its diagonal, for And: row i of `rows` keeps the lanes of its
+/// first i + 1 entries of `entryLanes` 16-bit lanes. And clears whatever the rest holds, NaN too.
+__aicore__ inline void MakeTriangle(const AscendC::LocalTensor<uint16_t> &tile, uint32_t rows,
+                                    uint32_t entryLanes)
+{
+    const uint32_t rowLanes = rows * entryLanes;
+    AscendC::Duplicate(tile, static_cast<uint16_t>(0), rows * rowLanes);
+    AscendC::PipeBarrier<PIPE_V>();
+    for (uint32_t row = 0; row < rows; ++row) {
+        AscendC::Duplicate(tile[row * rowLanes], static_cast<uint16_t>(0xFFFF),
+                           (row + 1) * entryLanes);
+    }
+    AscendC::PipeBarrier<PIPE_V>();
 }
 
 }  // namespace fla

@@ -97,19 +97,6 @@ __aicore__ inline uint64_t RingTile(uint32_t group, uint32_t slot, uint32_t half
     return static_cast<uint64_t>(group) * kRingElems + (slot * kVectorCores + half) * kScoreElems;
 }
 
-/// The contiguous range of tasks of one group.
-struct TaskRange {
-    uint32_t first;
-    uint32_t end;
-};
-
-__aicore__ inline TaskRange RangeOf(uint32_t tasks, uint32_t group, uint32_t groups)
-{
-    const uint32_t first = static_cast<uint64_t>(tasks) * group / groups;
-    const uint32_t end = static_cast<uint64_t>(tasks) * (group + 1) / groups;
-    return {first, end};
-}
-
 __aicore__ inline void InitWalk(ChunkWalk &walk, const OutputArgs &args)
 {
     const OutputTiling &t = args.t;

@@ -19,7 +19,8 @@ class OutputVector
         aqk_.SetGlobalBuffer(reinterpret_cast<__gm__ Bits *>(args.aqk));
         ring_.SetGlobalBuffer(reinterpret_cast<__gm__ Bits *>(args.workspace));
         pipe.InitBuffer(ub_, OutputUb::end);
-        MakeTriangle();
+        triangle_ = View<Bits>(ub_, OutputUb::triangle, kScoreElems);
+        MakeTriangle(triangle_, kChunk, 1);
         const uint32_t half = AscendC::GetSubBlockIdx();
         const uint32_t group = AscendC::GetBlockIdx() / kVectorCores;
         const TaskRange range = RangeOf(walk_.Tasks(), group, AscendC::GetBlockNum());
@@ -37,18 +38,6 @@ class OutputVector
   private:
     // bf16 seen as bits: clearing is right for every value, multiplying by 0 is not.
     using Bits = uint16_t;
-
-    /// Ones on and below the diagonal: row i keeps its first i + 1 lanes.
-    __aicore__ inline void MakeTriangle()
-    {
-        triangle_ = View<Bits>(ub_, OutputUb::triangle, kScoreElems);
-        AscendC::Duplicate(triangle_, static_cast<Bits>(0), kScoreElems);
-        AscendC::PipeBarrier<PIPE_V>();
-        for (uint32_t row = 0; row < kChunk; ++row) {
-            AscendC::Duplicate(triangle_[row * kChunk], static_cast<Bits>(0xFFFF), row + 1);
-        }
-        AscendC::PipeBarrier<PIPE_V>();
-    }
 
     __aicore__ inline void MaskScores(const ChunkTask &task, uint32_t slot, uint64_t target)
     {
