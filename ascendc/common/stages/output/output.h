@@ -15,15 +15,15 @@
  * UB      triangle 8K | Aqk 8K per ring slot
  * L1      two task slots of qg_scaled 16K | h 32K | v_new 16K | Aqk 8K
  * L0      A: qg_scaled 16K | Aqk 8K; B: h 32K | v_new 16K; C: two slots of 32K, so that a store
- * runs under the next task's products
+ *         runs under the next task's products
  *
  * Flags   ring of pairs, per slot:
  *           ready  V -> C   both masked tiles are in GM
  *           free   C -> V   both are in L1
- *         A credit answers the store it follows, so a slot's UB tile is free again with its GM
- * slot. Tails   Rows beyond the valid ones are zero in L1, never stored, never read from GM.
- * Columns beyond them lie above the diagonal of every valid row. Limits  chunk 64, K = V = 128; any
- * T >= 1; packed sequences may be empty
+ *         A credit answers the store it follows, so a slot's UB tile is free again with its GM slot.
+ * Tails   Rows beyond the valid ones are zero in L1, never stored, never read from GM. Columns
+ *         beyond them lie above the diagonal of every valid row.
+ * Limits  chunk 64, K = V = 128; any T >= 1; packed sequences may be empty
  */
 #ifndef FLA_OUTPUT_H
 #define FLA_OUTPUT_H

@@ -13,10 +13,10 @@
  *         loaded as a transposed right operand.
  * Items   One (sequence, head) is an item; its chunks depend on each other, two items never do. A
  *         group serves two lanes, each a list of items, in turn: the vector cores work for one
- * while the cube works for the other, which hides the four hand-overs of a chunk. Cube    W = w @
- * h, then K = kg^T @ v_new, each to the lane's exchange slot (fp32, GM workspace) Vector  u - W ->
- * v_new; E R + K -> R and the next h. All of it is element-wise, so the two vector cores take half
- * the rows each of whatever they read: contiguous copies only.
+ *         while the cube works for the other, which hides the four hand-overs of a chunk.
+ * Cube    W = w @ h, then K = kg^T @ v_new, each to the lane's exchange slot (fp32, GM workspace)
+ * Vector  u - W -> v_new; E R + K -> R and the next h. All of it is element-wise, so the two vector
+ *         cores take half the rows each of whatever they read: contiguous copies only.
  *
  * UB      per lane: R 32K | product 32K | outgoing bf16 16K | u 8K | G_last, E 1K; row factors 4K:
  *         182K of 184K
@@ -28,9 +28,10 @@
  *           kValueReady   V -> C   v_new is in GM
  *           kUpdateReady  C -> V   K is in the exchange slot
  *         So a lane is a conversation: every buffer of a lane, on either side, is written again
- * only after an answer that follows its last use. Hence one buffer of each kind per lane and no
- *         flag back from a consumer; w and kg of the next chunk are fetched under this one's
- * products. Tails   rows beyond the valid ones are zero in L1, never stored, never read from GM
+ *         only after an answer that follows its last use. Hence one buffer of each kind per lane
+ *         and no flag back from a consumer; w and kg of the next chunk are fetched under this one's
+ *         products.
+ * Tails   rows beyond the valid ones are zero in L1, never stored, never read from GM
  * Limits  chunk 64, K = V = 128; any T >= 1; an empty packed sequence passes its state through
  */
 #ifndef FLA_STATE_H
@@ -48,8 +49,8 @@ namespace fla
 
 constexpr uint32_t kLanes = kStateLanes;
 // A vector core holds half the rows of the state: [64, 128].
-constexpr uint32_t kHalfRows = kDim / kVectorCores;
-constexpr uint32_t kHalfElems = kHalfRows * kDim;
+constexpr uint32_t kStateHalfRows = kDim / kVectorCores;
+constexpr uint32_t kStateHalfElems = kStateHalfRows * kDim;
 
 /// Cross-core flags of a lane; add FlagOf() to get the id.
 enum StateFlag : uint16_t { kEntryReady, kReadReady, kValueReady, kUpdateReady, kStateFlags };
@@ -79,7 +80,7 @@ struct StateArgs {
 
 /// Byte offsets in UB: a block per lane, then what both lanes use in turn.
 struct StateUb {
-    static constexpr uint32_t stateBytes = kHalfElems * sizeof(float);
+    static constexpr uint32_t stateBytes = kStateHalfElems * sizeof(float);
     static constexpr uint32_t chunkElems =
         kChunkElems / kVectorCores;  // this core's rows of a chunk
     // R, fp32 [64, 128]
@@ -89,14 +90,14 @@ struct StateUb {
     static constexpr uint32_t wideU = incoming + chunkElems * sizeof(float);
     // v_new, h or a bf16 final state on its way out
     static constexpr uint32_t outgoing = incoming + stateBytes;
-    static constexpr uint32_t u = outgoing + kHalfElems * sizeof(bfloat16_t);
+    static constexpr uint32_t u = outgoing + kStateHalfElems * sizeof(bfloat16_t);
     // G_last as it came, E(G_last)
     static constexpr uint32_t gate = u + chunkElems * sizeof(bfloat16_t);
     static constexpr uint32_t decay = gate + kDim * sizeof(float);
     static constexpr uint32_t lane = decay + kDim * sizeof(float);
     // Decay of a row in all lanes of a block, for each of the row's two repeats: fp32 [64, 2, 8].
     static constexpr uint32_t rowFactors = kLanes * lane;
-    static constexpr uint32_t end = rowFactors + kHalfRows * kDim / kLanesF32 * kBlockBytes;
+    static constexpr uint32_t end = rowFactors + kStateHalfRows * kDim / kLanesF32 * kBlockBytes;
 };
 static_assert(StateUb::end <= kUbBytes, "state: the UB plan is too big");
 

@@ -35,7 +35,7 @@ class StateVector
 
     // The state goes through UB in slices, so that copies in, arithmetic and copies out overlap.
     static constexpr uint32_t kSlices = 2;
-    static constexpr uint32_t kSliceRows = kHalfRows / kSlices;
+    static constexpr uint32_t kSliceRows = kStateHalfRows / kSlices;
     static constexpr uint32_t kSliceElems = kSliceRows * kDim;
 
     /// A lane's place in its items and its buffers (StateUb).
@@ -60,15 +60,16 @@ class StateVector
         vNew_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args.vNew));
         half_ = AscendC::GetSubBlockIdx();
         pipe.InitBuffer(ub_, StateUb::end);
-        rowFactors_ = View<float>(ub_, StateUb::rowFactors, kHalfRows * kRowRepeats * kBlockF32);
+        rowFactors_ =
+            View<float>(ub_, StateUb::rowFactors, kStateHalfRows * kRowRepeats * kBlockF32);
         const uint32_t group = AscendC::GetBlockIdx() / kVectorCores;
         for (uint32_t i = 0; i < kLanes; ++i) {
             Lane &lane = lanes_[i];
             const uint32_t ub = i * StateUb::lane;
-            lane.state = View<float>(ub_, ub + StateUb::state, kHalfElems);
-            lane.incoming = View<float>(ub_, ub + StateUb::incoming, kHalfElems);
+            lane.state = View<float>(ub_, ub + StateUb::state, kStateHalfElems);
+            lane.incoming = View<float>(ub_, ub + StateUb::incoming, kStateHalfElems);
             lane.wideU = View<float>(ub_, ub + StateUb::wideU, kChunkElems / kVectorCores);
-            lane.outgoing = View<bfloat16_t>(ub_, ub + StateUb::outgoing, kHalfElems);
+            lane.outgoing = View<bfloat16_t>(ub_, ub + StateUb::outgoing, kStateHalfElems);
             lane.u = View<bfloat16_t>(ub_, ub + StateUb::u, kChunkElems / kVectorCores);
             lane.gate = View<float>(ub_, ub + StateUb::gate, kDim);
             lane.decay = View<float>(ub_, ub + StateUb::decay, kDim);
@@ -117,7 +118,7 @@ class StateVector
         AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(i);
         AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(i);
         if (args_.t.initialState == kStateAbsent) {
-            AscendC::Duplicate(lane.state, 0.0f, kHalfElems);
+            AscendC::Duplicate(lane.state, 0.0f, kStateHalfElems);
             AscendC::PipeBarrier<PIPE_V>();
             return;
         }
@@ -127,15 +128,15 @@ class StateVector
             BfloatGm from;
             from.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args_.initialState));
             Half staged = lane.incoming.ReinterpretCast<bfloat16_t>();
-            AscendC::DataCopy(staged, from[HalfTile(step.itemTile)], kHalfElems);
+            AscendC::DataCopy(staged, from[HalfTile(step.itemTile)], kStateHalfElems);
             AwaitLoad(i);
-            Widen(lane.state, staged, kHalfElems);
+            Widen(lane.state, staged, kStateHalfElems);
         } else {
             AscendC::GlobalTensor<float> from;
             from.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args_.initialState));
-            AscendC::DataCopy(lane.incoming, from[HalfTile(step.itemTile)], kHalfElems);
+            AscendC::DataCopy(lane.incoming, from[HalfTile(step.itemTile)], kStateHalfElems);
             AwaitLoad(i);
-            AscendC::DataCopy(lane.state, lane.incoming, kHalfElems);
+            AscendC::DataCopy(lane.state, lane.incoming, kStateHalfElems);
         }
         AscendC::PipeBarrier<PIPE_V>();
     }
@@ -263,7 +264,7 @@ class StateVector
         const uint32_t at = slice * kSliceElems;
         const Float state = lane.state[at];
         const Float product = lane.incoming[at];
-        AscendC::DataCopy(product, lane.exchange[half_ * kHalfElems + at], kSliceElems);
+        AscendC::DataCopy(product, lane.exchange[half_ * kStateHalfElems + at], kSliceElems);
         AwaitLoad(slice * 2 * kLanes + i);
         const uint64_t lanes = kLanesF32;
         if (args_.t.stateVFirst) {
@@ -283,9 +284,9 @@ class StateVector
     /// The decay of each of this core's rows, once per repeat of that row, in all lanes of a block.
     __aicore__ inline void SpreadDecay(Lane &lane)
     {
-        const Float ofRows = lane.decay[half_ * kHalfRows];
+        const Float ofRows = lane.decay[half_ * kStateHalfRows];
         for (uint32_t repeat = 0; repeat < kRowRepeats; ++repeat) {
-            AscendC::Brcb(rowFactors_[repeat * kBlockF32], ofRows, kHalfRows / kBlockF32,
+            AscendC::Brcb(rowFactors_[repeat * kBlockF32], ofRows, kStateHalfRows / kBlockF32,
                           {kRowRepeats, kRowRepeats * kBlockF32});
         }
         AscendC::PipeBarrier<PIPE_V>();
@@ -306,21 +307,21 @@ class StateVector
         if (args_.t.finalState == kStateBf16) {
             BfloatGm to;
             to.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args_.finalState));
-            Narrow(lane.outgoing, lane.state, kHalfElems);
+            Narrow(lane.outgoing, lane.state, kStateHalfElems);
             AwaitVector(i);
-            AscendC::DataCopy(to[HalfTile(step.itemTile)], lane.outgoing, kHalfElems);
+            AscendC::DataCopy(to[HalfTile(step.itemTile)], lane.outgoing, kStateHalfElems);
         } else {
             AscendC::GlobalTensor<float> to;
             to.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args_.finalState));
             AwaitVector(i);
-            AscendC::DataCopy(to[HalfTile(step.itemTile)], lane.state, kHalfElems);
+            AscendC::DataCopy(to[HalfTile(step.itemTile)], lane.state, kStateHalfElems);
         }
     }
 
     /// First element of this core's half of a state tile.
     __aicore__ inline uint64_t HalfTile(uint64_t tile) const
     {
-        return tile * kStateElems + half_ * kHalfElems;
+        return tile * kStateElems + half_ * kStateHalfElems;
     }
 
     StateArgs args_;
