@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Framework-neutral validation and output planning; see `common` for the shapes of the data."""
 
+from .backward import plan_backward_finalize, plan_backward_prepare, plan_dhu
 from .common import Desc, Output, Plan
 from .finalize import plan_finalize
 from .metadata import canonical_indices, chunk_count, read_chunk_indices, read_cu_seqlens
@@ -14,6 +15,9 @@ __all__ = [
     "canonical_indices",
     "check_state",
     "chunk_count",
+    "plan_backward_finalize",
+    "plan_backward_prepare",
+    "plan_dhu",
     "plan_finalize",
     "plan_fwd_h",
     "plan_prepare",

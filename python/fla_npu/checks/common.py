@@ -238,9 +238,17 @@ class Binder:
             f"must be {shapes}{hint}"
         )
 
-    def output(self, name: str, dtype: str | None = None) -> Output:
-        """Shape of an output under the bound letters."""
+    def output(self, name: str, dtype: str | None = None, rank: int | None = None) -> Output:
+        """Shape of an output under the bound letters: the first form of which every letter is known.
+
+        `rank` chooses among forms where a port has several on purpose.
+        """
         param = self.op.param(name)
-        axes = param.shapes(self.layout)[0]
+        known = self.letters.keys()
+        axes = next(
+            axes
+            for axes in param.shapes(self.layout)
+            if rank in (None, len(axes)) and all(isinstance(p, int) or p in known for axis in axes for p in axis)
+        )
         shape = tuple(extent(axis, self.letters) for axis in axes)
         return Output(name, dtype or param.dtypes[0], shape)

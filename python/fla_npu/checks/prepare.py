@@ -14,7 +14,7 @@ from ..spec import spec
 from .common import Binder, Desc, Plan, finite, flag, one_of, only, remembered
 from .metadata import read_chunk_indices, read_cu_seqlens
 
-__all__ = ["plan_prepare"]
+__all__ = ["bound_of_gate", "check_gate", "check_groups", "check_sigmoid", "plan_prepare"]
 
 OP = "chunk_kda_fwd_prepare"
 _ITEM = {"float32": 4, "bfloat16": 2}
@@ -44,13 +44,17 @@ def plan_prepare(
     allow_neg_eigval: bool = False,
     use_exp2: bool = True,
     backward_mode: str = "save",
+    wide_relay: bool = False,
     label: str = OP,
 ) -> Plan:
-    """Validates a call and says what to allocate. `label` is the function named in messages."""
+    """Validates a call and says what to allocate. `label` is the function named in messages.
+
+    `wide_relay`: u is float32 instead of the bfloat16 of the ABI.
+    """
     attrs, letters, outputs, casts, reshapes = _static(
         label, (q, k, v, g, beta, a_log, dt_bias), layout, scale, chunk_size, epsilon,
         use_qk_l2norm_in_kernel, use_gate_in_kernel, use_beta_sigmoid_in_kernel, allow_neg_eigval,
-        safe_gate, lower_bound, use_exp2, backward_mode,
+        safe_gate, lower_bound, use_exp2, backward_mode, wide_relay,
     )  # fmt: skip
     cu = read_cu_seqlens(label, cu_seqlens, letters["T"], letters.get("B"))
     indices = read_chunk_indices(label, chunk_indices, cu)
@@ -61,7 +65,7 @@ def plan_prepare(
 @remembered
 def _static(
     label, tensors, layout, scale, chunk_size, epsilon, l2norm, gate_in_kernel, beta_sigmoid,
-    neg_eigval, safe_gate, lower_bound, use_exp2, backward_mode,
+    neg_eigval, safe_gate, lower_bound, use_exp2, backward_mode, wide_relay,
 ):  # fmt: skip
     """Everything that does not depend on the metadata.
 
@@ -81,16 +85,12 @@ def _static(
         "use_beta_sigmoid_in_kernel": flag(label, "use_beta_sigmoid_in_kernel", beta_sigmoid),
         "allow_neg_eigval": flag(label, "allow_neg_eigval", neg_eigval),
         "safe_gate": flag(label, "safe_gate", safe_gate),
-        "lower_bound": _lower_bound(label, lower_bound),
+        "lower_bound": bound_of_gate(label, lower_bound),
         "use_exp2": flag(label, "use_exp2", use_exp2),
     }
-    if neg_eigval and not beta_sigmoid:
-        raise ArgumentError(
-            f"{label}: allow_neg_eigval = True doubles the sigmoid of beta, so it needs "
-            "use_beta_sigmoid_in_kernel = True"
-        )
+    check_sigmoid(label, beta_sigmoid, neg_eigval)
     q, k, v, g, beta, a_log, dt_bias = tensors
-    _check_gate(label, gate_in_kernel, safe_gate, a_log, dt_bias)
+    check_gate(label, gate_in_kernel, safe_gate, a_log, dt_bias)
 
     bound = Binder(label, op, layout)
     for name, desc in (("q", q), ("k", k), ("v", v), ("g", g), ("beta", beta)):
@@ -107,8 +107,10 @@ def _static(
         reshapes["dt_bias"] = (letters["HV"] * letters["K"],)
     # Required slots always, optional ones as the mode lists them; the rest stays None.
     wanted = op.modes[backward_mode]
+    types = {"u": "float32"} if wide_relay else {}
     outputs = tuple(
-        bound.output(p.name) if not p.optional or p.name in wanted else None for p in op.of("out")
+        bound.output(p.name, types.get(p.name)) if not p.optional or p.name in wanted else None
+        for p in op.of("out")
     )
     return attrs, letters, outputs, casts, reshapes
 
@@ -127,7 +129,7 @@ def _epsilon(label: str, epsilon) -> float:
     return value
 
 
-def _lower_bound(label: str, lower_bound) -> float:
+def bound_of_gate(label: str, lower_bound) -> float:
     """None is -5. The range is checked even where the bound is unused: 0 is not 'unset'."""
     if lower_bound is None:
         return -5.0
@@ -139,7 +141,16 @@ def _lower_bound(label: str, lower_bound) -> float:
     return value
 
 
-def _check_gate(label: str, in_kernel: bool, safe: bool, a_log, dt_bias) -> None:
+def check_sigmoid(label: str, beta_sigmoid: bool, neg_eigval: bool) -> None:
+    """The factor 2 belongs to the sigmoid."""
+    if neg_eigval and not beta_sigmoid:
+        raise ArgumentError(
+            f"{label}: allow_neg_eigval = True doubles the sigmoid of beta, so it needs "
+            "use_beta_sigmoid_in_kernel = True"
+        )
+
+
+def check_gate(label: str, in_kernel: bool, safe: bool, a_log, dt_bias) -> None:
     """Gate parameters go with the gate in the kernel; given without it they would be ignored."""
     if in_kernel:
         if a_log is None:
@@ -161,13 +172,19 @@ def _check_gate(label: str, in_kernel: bool, safe: bool, a_log, dt_bias) -> None
         )
 
 
-def _check_heads(label: str, layout: str, letters: dict[str, int], g: Desc, beta: Desc) -> None:
-    """Grouped heads, and the strides that token-major copies can express."""
+def check_groups(label: str, letters: dict[str, int]) -> None:
+    """Every key head serves the same number of value heads."""
     hk, hv = letters["HK"], letters["HV"]
     if hv < hk or hv % hk:
         raise ArgumentError(
             f"{label}: v has HV = {hv} value heads and q has HK = {hk} key heads; HV must be a multiple of HK"
         )
+
+
+def _check_heads(label: str, layout: str, letters: dict[str, int], g: Desc, beta: Desc) -> None:
+    """Grouped heads, and the strides that token-major copies can express."""
+    check_groups(label, letters)
+    hk, hv = letters["HK"], letters["HV"]
     if layout in ("BSND", "TND"):
         # Rows of one head are this far apart; the copy instructions hold the gap in 32 bits.
         gaps = {

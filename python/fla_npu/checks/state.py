@@ -32,11 +32,16 @@ def plan_fwd_h(
     chunk_indices=None,
     use_exp2: bool = False,
     state_v_first: bool = False,
+    wide_relay: bool = False,
     label: str = OP,
 ) -> Plan:
-    """Validates a call and says what to allocate. `label` is the function named in messages."""
+    """Validates a call and says what to allocate. `label` is the function named in messages.
+
+    `wide_relay`: v_new is [2, B, HV, T, V]; the planes add up to it, and plane 0 alone is the ABI's.
+    """
     key = (
         label, (k, w, u, g, gk), output_final_state, chunk_size, save_new_value, use_exp2, state_v_first,
+        wide_relay,
     )  # fmt: skip
     attrs, static = _static(*key)
     letters = static.letters
@@ -48,7 +53,7 @@ def plan_fwd_h(
 
 @remembered
 def _static(
-    label, tensors, output_final_state, chunk_size, save_new_value, use_exp2, state_v_first
+    label, tensors, output_final_state, chunk_size, save_new_value, use_exp2, state_v_first, wide_relay
 ) -> tuple[dict, Binder]:
     """Everything that does not depend on the metadata."""
     attrs = {
@@ -80,7 +85,8 @@ def _sized(key: tuple, initial_state, sequences: int, chunks: int, packed: bool)
     # The final state keeps the type of the state it started from.
     state_dtype = initial_state.dtype if initial_state is not None else "float32"
     last = bound.output("final_state", state_dtype) if attrs["output_final_state"] else None
-    return bound.letters, (bound.output("h"), bound.output("v_new"), last)
+    v_new = bound.output("v_new", rank=5 if key[-1] else 4)
+    return bound.letters, (bound.output("h"), v_new, last)
 
 
 def check_state(

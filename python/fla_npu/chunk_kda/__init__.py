@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chunk KDA, independent of the framework: the stages, their composition, and its gradient.
+
+A front end hands in an `Adapter`, which knows the framework's tensors and how to launch.
+"""
+
+from .adapter import Adapter
+from .compose import BACKWARD_STAGES, SAVED, STAGES, TENSORS, backward, forward, save_forward
+from .route import Route, explain_route
+from .stages import backward_finalize, backward_prepare, dhu, finalize, fwd_h, prepare
+
+__all__ = [
+    "BACKWARD_STAGES",
+    "SAVED",
+    "STAGES",
+    "TENSORS",
+    "Adapter",
+    "Route",
+    "backward",
+    "backward_finalize",
+    "backward_prepare",
+    "dhu",
+    "explain_route",
+    "finalize",
+    "forward",
+    "fwd_h",
+    "prepare",
+    "save_forward",
+]

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""npu_chunk_kda out of its stages: forward, what it saves, and the gradient.
+
+Save mode keeps what the backward stages read; recompute mode keeps the inputs only, and makes the
+rest again for one slice of key heads after another. Every value head is computed by itself, so both
+modes and any slicing give the same bits.
+
+Peak of the backward pass in bytes per token and value head, beside inputs and cotangents (HK = HV,
+float32 g and beta, K = V = 128; a chunk's two state matrices count as 1 KiB per token):
+
+    saved        gk 512, aqk akk 256, w qg kg 768, hats 512, norms and beta 12, v_new 512, h 512  3084
+    made         d_aqk 256, dv_local dv_scan 512, dq_raw 512, dh 512                               1792
+    gradients    dq dk dv 768, dg 512, dbeta 4                                                     1284
+
+    save         3084 + 1792 + 1284                                                                6160
+    recompute    1284 + (3084 + 768 (u, qg_scaled) + 1792 + 1284) / slices, 4 slices               3016
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from ..checks import check_state, plan_prepare
+from ..checks.common import flag
+from ..spec import spec
+from .adapter import Adapter, launch
+from .route import BACKWARD, FORWARD
+from .stages import backward_finalize, backward_prepare, dhu, finalize, fwd_h
+
+__all__ = ["BACKWARD_STAGES", "SAVED", "STAGES", "TENSORS", "backward", "forward", "save_forward"]
+
+# Operators of one forward, and of one training step. A front end looks all of them up before it
+# launches the first.
+STAGES = FORWARD
+BACKWARD_STAGES = (*FORWARD, *BACKWARD)
+# Tensor arguments of npu_chunk_kda, each of which may be given a gradient.
+TENSORS = ("q", "k", "v", "g", "beta", "a_log", "dt_bias", "initial_state")
+# What save mode keeps, in this order. All head-major and of rank 4 and up; v_new in two planes.
+SAVED = (
+    "gk", "aqk", "akk", "w", "qg", "kg", "q_hat", "k_hat", "q_rstd", "k_rstd", "beta_eff", "h", "v_new",
+)  # fmt: skip
+# Most slices of key heads that recompute mode walks. More would save little memory beside the
+# gradients themselves, and leave cores without a head to work on.
+SLICES = 4
+
+_PREPARED = (
+    "gk", "aqk", "akk", "w", "u", "qg", "kg", "qg_scaled", "q_hat", "k_hat", "q_rstd", "k_rstd", "beta_eff",
+)  # fmt: skip
+_TOKENWISE = ("q", "k", "v", "g", "beta")
+_BY_HEAD = ("a_log", "dt_bias")
+_HEAD_AXIS = {"BNSD": 1, "BSND": 2, "NTD": 0, "TND": 1}
+
+
+def _wide() -> bool:
+    return "float32" in spec("chunk_fwd_h").param("u").dtypes
+
+
+class _Call:
+    """A validated call: its tensors, its options, and what follows from both.
+
+    The methods run stages. `made` holds stage tensors by name, head-major with a batch axis.
+    """
+
+    def __init__(self, adapter: Adapter, tensors: Mapping[str, Any], options: Mapping[str, Any], mode: str):
+        self.adapter, self.tensors, self.options = adapter, tensors, options
+        self._read(**options)
+        descs = {name: adapter.describe(self.label, name, tensors[name]) for name in TENSORS}
+        state = descs.pop("initial_state")
+        self.plan = plan_prepare(**descs, **self.preparing, backward_mode=mode, wide_relay=_wide())
+        self.cu, letters = self.plan.ints["cu_seqlens"], self.plan.letters
+        self.packed = "B" not in letters
+        self.batch, self.tokens = letters.get("B", 1), letters["T"]
+        self.key_heads, self.heads = letters["HK"], letters["HV"]
+        count = len(self.cu) - 1 if self.cu is not None else self.batch
+        check_state(self.label, state, count, self.heads, self.v_first, descs["q"].device)
+        self.descs = {**descs, "initial_state": state}
+        # What the later stages are told. Canonical chunk indices say nothing that cu_seqlens does not:
+        # validated above, not passed on.
+        self.later = {"cu_seqlens": self.cu, "state_v_first": self.v_first, "label": self.label}
+
+    def _read(
+        self, scale, chunk_size=64, *, layout="BNSD", output_final_state=False, safe_gate=False,
+        lower_bound=-5.0, use_gate_in_kernel=True, cu_seqlens=None, chunk_indices=None,
+        disable_recompute=True, state_v_first=False, epsilon=1e-6, use_qk_l2norm_in_kernel=False,
+        use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False, use_exp2=True, label="npu_chunk_kda",
+    ) -> None:  # fmt: skip
+        """The keywords of npu_chunk_kda that are no tensors; prepare's plan checks those it takes."""
+        self.label, self.scale, self.layout, self.use_exp2 = label, scale, layout, use_exp2
+        self.final = flag(label, "output_final_state", output_final_state)
+        self.keep = flag(label, "disable_recompute", disable_recompute)
+        self.v_first = flag(label, "state_v_first", state_v_first)
+        self.norm = use_qk_l2norm_in_kernel
+        self.sigmoid, self.factor = use_beta_sigmoid_in_kernel, 2.0 if allow_neg_eigval else 1.0
+        self.gate = {
+            "safe_gate": safe_gate, "lower_bound": lower_bound, "use_gate_in_kernel": use_gate_in_kernel,
+        }  # fmt: skip
+        self.preparing = {
+            "scale": scale, "chunk_size": chunk_size, "layout": layout, "epsilon": epsilon,
+            "use_qk_l2norm_in_kernel": use_qk_l2norm_in_kernel, "use_exp2": use_exp2,
+            "use_beta_sigmoid_in_kernel": use_beta_sigmoid_in_kernel, "allow_neg_eigval": allow_neg_eigval,
+            "cu_seqlens": cu_seqlens, "chunk_indices": chunk_indices, "label": label, **self.gate,
+        }  # fmt: skip
+
+    # forward
+
+    def states(self, planes: bool) -> dict[str, Any]:
+        """Prepare and the state recurrence. `planes`: v_new as the sum of two bfloat16 tensors."""
+        a, state = self.adapter, self.tensors["initial_state"]
+        inputs = {name: self.tensors[name] for name in TENSORS if name != "initial_state"}
+        outputs = zip(_PREPARED, launch(a, self.plan, inputs), strict=True)
+        made = {name: self._lift(x) for name, x in outputs if x is not None}
+        if state is not None and self.descs["initial_state"].dtype != "float32":
+            # The final state is float32 whatever the initial one was; widening is exact.
+            state = a.cast(state, "float32")
+        made["h"], made["v_new"], made["final_state"] = fwd_h(
+            a, made["kg"], made["w"], made.pop("u"), gk=made["gk"], initial_state=state,
+            output_final_state=self.final, use_exp2=self.use_exp2, wide_relay=planes and _wide(), **self.later,
+        )  # fmt: skip
+        return made
+
+    def attention(self, made: dict[str, Any]):
+        """attn_out, token-major."""
+        tensors = [made[n] for n in ("qg_scaled", "aqk")] + [self._v_new(made), made["h"]]
+        out = finalize(self.adapter, *tensors, output_layout="BSND", **self.later)
+        return self._drop(out)
+
+    def _lift(self, tensor):
+        return self.adapter.reshape(tensor, (1, *tensor.shape)) if self.packed else tensor
+
+    def _drop(self, tensor):
+        return self.adapter.reshape(tensor, tuple(tensor.shape)[1:]) if self.packed else tensor
+
+    def _v_new(self, made: dict[str, Any]):
+        """v_new as the ABI has it: of two planes, the first."""
+        v_new, a = made["v_new"], self.adapter
+        if len(v_new.shape) == 4:
+            return v_new
+        return a.reshape(a.part(v_new, 0, 0, 1), tuple(v_new.shape)[1:])
+
+    # backward
+
+    def gradients(self, made: dict[str, Any], d_out, d_state, needs: set[str]) -> dict[str, Any]:
+        """Gradients of the inputs in `needs`, in their dtypes; those with tokens head-major, rank 4."""
+        a, t = self.adapter, self.tensors
+        if d_out is None:
+            d_out, partial = self._no_output(made["h"])
+        else:
+            d_out = a.dense(a.swap(self._lift(a.cast(d_out, "bfloat16")), 1, 2))
+            partial = backward_prepare(
+                a, made["aqk"], self._v_new(made), d_out, made["h"], scale=self.scale, **self.later
+            )
+        d_aqk, dv_local, dq_raw = partial
+        dh, dh0, dv_scan = dhu(
+            a, made["qg"], made["kg"], made["w"], d_out, dv_local, gk=made["gk"], dht=d_state,
+            h0=t["initial_state"] if "initial_state" in needs else None,
+            scale=self.scale, use_exp2=self.use_exp2, **self.later,
+        )  # fmt: skip
+        grads = {"initial_state": dh0}
+        if needs - {"initial_state"}:
+            del d_out, dv_local, partial
+            found = backward_finalize(
+                a, made["q_hat"], made["k_hat"], self._head_major("v"), made["gk"], self._head_major("g"),
+                made["beta_eff"], t["a_log"], t["dt_bias"], made["akk"], made["v_new"], made["h"],
+                dh, dv_scan, d_aqk, dq_raw,
+                q_rstd=made["q_rstd"] if self.norm else None, k_rstd=made["k_rstd"] if self.norm else None,
+                scale=self.scale, use_exp2=self.use_exp2, **self.gate, **self.later,
+            )  # fmt: skip
+            grads |= zip(("q", "k", "v", "beta", "g", "a_log", "dt_bias"), found, strict=True)
+        if "beta" in needs and self.sigmoid:
+            grads["beta"] = a.sigmoid_grad(grads["beta"], self._head_major("beta"), self.factor)
+        return {name: a.cast(grads[name], self.descs[name].dtype) for name in needs}
+
+    def _no_output(self, like) -> tuple:
+        """d_out and what backward_prepare would make of it, all zero."""
+        a, rows = self.adapter, (self.batch, self.heads, self.tokens)
+        half = a.zeros((*rows, 128), "bfloat16", like)
+        return half, (a.zeros((*rows, 64), "float32", like), half, a.zeros((*rows, 128), "float32", like))
+
+    def _head_major(self, name: str):
+        tensor = self._lift(self.tensors[name])
+        return self.adapter.swap(tensor, 1, 2) if self.layout in ("BSND", "TND") else tensor
+
+    def in_layout(self, name: str, grad):
+        """A gradient as `gradients` gives it, in the layout of its input."""
+        if name not in _TOKENWISE:
+            return grad
+        return self._drop(self.adapter.swap(grad, 1, 2) if self.layout in ("BSND", "TND") else grad)
+
+    # slices of key heads
+
+    def slices(self, count: int) -> list[tuple[int, int]]:
+        """(first, length) in key heads of at most `count` slices."""
+        step = -(-self.key_heads // count)
+        return [(i, min(step, self.key_heads - i)) for i in range(0, self.key_heads, step)]
+
+    def cut(self, tensor, axis: int, here: tuple[int, int], unit: int):
+        """The part of a tensor that belongs to a slice; `unit` entries of the axis per key head."""
+        if tensor is None:
+            return None
+        return self.adapter.part(tensor, axis, here[0] * unit, here[1] * unit)
+
+    def at(self, here: tuple[int, int]) -> _Call:
+        """The call on a slice of the heads."""
+        group, bias = self.heads // self.key_heads, self.descs["dt_bias"]
+        units = dict.fromkeys(TENSORS, group) | {"q": 1, "k": 1}
+        if bias is not None and len(bias.shape) == 1:
+            units["dt_bias"] = group * 128
+        axes = dict.fromkeys(_TOKENWISE, _HEAD_AXIS[self.layout])
+        axes |= {"a_log": 0, "dt_bias": 0, "initial_state": 1}
+        tensors = {n: self.cut(self.tensors[n], axes[n], here, units[n]) for n in TENSORS}
+        return _Call(self.adapter, tensors, self.options, "save")
+
+
+def forward(
+    adapter: Adapter, q, k, v, g, beta, scale, chunk_size=64, *, a_log=None, dt_bias=None,
+    initial_state=None, **options,
+) -> tuple:  # fmt: skip
+    """(attn_out token-major, final_state float32 or None): npu_chunk_kda without a gradient.
+
+    `options` are its keywords. Everything is validated before the first stage is launched.
+    """
+    tensors = dict(zip(TENSORS, (q, k, v, g, beta, a_log, dt_bias, initial_state), strict=True))
+    options |= {"scale": scale, "chunk_size": chunk_size}
+    call = _Call(adapter, tensors, options, "none")
+    made = call.states(planes=False)
+    for name in ("gk", "w", "kg"):
+        del made[name]
+    return call.attention(made), made["final_state"]
+
+
+def save_forward(adapter: Adapter, tensors: Mapping[str, Any], options: Mapping[str, Any]) -> tuple:
+    """(attn_out, final_state or None, saved): forward that a backward will follow.
+
+    `tensors` has every name of TENSORS. `saved` are the tensors of SAVED, or nothing in recompute mode.
+    """
+    if not options.get("disable_recompute", True):
+        return *forward(adapter, **tensors, **options), ()
+    call = _Call(adapter, tensors, options, "save")
+    made = call.states(planes=True)
+    return call.attention(made), made["final_state"], tuple(made[name] for name in SAVED)
+
+
+def backward(
+    adapter: Adapter,
+    tensors: Mapping[str, Any],
+    options: Mapping[str, Any],
+    saved: Sequence[Any],
+    d_out,
+    d_state,
+    needs: Collection[str],
+) -> dict[str, Any]:
+    """Gradients of the inputs named in `needs`, each in the shape, layout and dtype of its input.
+
+    `saved` as save_forward returned it. `d_out` and `d_state` are the cotangents of attn_out and
+    final_state, None for an output nobody used. Work that serves no gradient in `needs` is left out.
+    """
+    call = _Call(adapter, tensors, options, "save")
+    needs = {name for name in needs if tensors[name] is not None}
+    if d_out is None and d_state is None:
+        return {
+            n: adapter.zeros(call.descs[n].shape, call.descs[n].dtype, tensors[n]) for n in needs
+        }
+    if saved:
+        grads = call.gradients(dict(zip(SAVED, saved, strict=True)), d_out, d_state, needs)
+    else:
+        grads = _recompute(call, d_out, d_state, needs)
+    return {name: call.in_layout(name, grad) for name, grad in grads.items()}
+
+
+def _recompute(call: _Call, d_out, d_state, needs: set[str]) -> dict[str, Any]:
+    """Slice by slice: make what was not saved, and use it up."""
+    slices = call.slices(SLICES)
+    if len(slices) == 1:
+        return call.gradients(call.states(planes=True), d_out, d_state, needs)
+    parts: dict[str, list] = {name: [] for name in needs}
+    group, token_major = call.heads // call.key_heads, 1 if call.packed else 2
+    for here in slices:
+        cotangents = call.cut(d_out, token_major, here, group), call.cut(d_state, 1, here, group)
+        part = call.at(here)
+        for name, grad in part.gradients(part.states(planes=True), *cotangents, needs).items():
+            parts[name].append(grad)
+    # One at a time, so that pieces and whole exist twice for one gradient only.
+    return {name: call.adapter.join(parts.pop(name), 0 if name in _BY_HEAD else 1) for name in sorted(needs)}
