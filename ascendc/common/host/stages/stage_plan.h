@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the plan of a stage answers. An operator launches one stage or several of them in a row; the
+// checks and the tiling of a stage stand once, here beside, for all of its users.
+#ifndef FLA_COMMON_HOST_STAGES_STAGE_PLAN_H
+#define FLA_COMMON_HOST_STAGES_STAGE_PLAN_H
+
+#include <limits>
+#include <string>
+
+#include "chip.h"
+#include "op_call.h"
+#include "plan.h"
+
+namespace fla
+{
+
+// Kernels count tokens, tasks and chunks in 32 bits; offsets are 64-bit.
+constexpr int64_t kIndexLimit = std::numeric_limits<uint32_t>::max();
+constexpr int64_t kHeadWidth = 128;
+
+/// One stage of a launch, or why it cannot run (a text that does not name the operator).
+template <typename Tiling>
+struct StagePlan {
+    StagePlan() = default;
+    StagePlan(Plan why) : refusal(std::move(why)) {}
+    bool Refused() const { return refusal.status != kOk; }
+
+    Plan refusal;
+    Tiling tiling{};
+    uint32_t groups = 0;      // that find work; further ones leave at once
+    uint64_t groupBytes = 0;  // workspace of each group of the launch
+};
+
+/// The refusal of an operator: `why` with its name in front.
+inline Plan Named(const std::string &op, Plan why)
+{
+    why.refusal = op + ": " + why.refusal;
+    return why;
+}
+
+/// The launch of an operator that is one stage; `Data` is its tiling data, a struct around that of
+/// the stage.
+template <typename Data, typename Tiling>
+Plan LaunchOne(const std::string &op, const StagePlan<Tiling> &stage)
+{
+    if (stage.Refused()) {
+        return Named(op, stage.refusal);
+    }
+    return Launchable(Data{stage.tiling}, stage.groups, stage.groups * stage.groupBytes);
+}
+
+}  // namespace fla
+#endif  // FLA_COMMON_HOST_STAGES_STAGE_PLAN_H

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tiling of the state stage: a pure function of the call and the chip.
+#ifndef FLA_COMMON_HOST_STAGES_STATE_PLAN_H
+#define FLA_COMMON_HOST_STAGES_STATE_PLAN_H
+
+#include "stages/stage_plan.h"
+#include "state/state_tiling_data.h"
+
+namespace fla
+{
+
+/// What operators name or fix differently. The rest is read from the call: the ports initial_state
+/// and final_state, the attributes use_exp2 and state_v_first.
+struct StateUse {
+    bool gateIsBf16 = false;  // gk
+};
+
+StagePlan<StateTiling> PlanState(const OpCall &call, const ChipSpec &chip, const StateUse &use);
+
+/// What a kernel is to read or write at a state port; the contract has settled that it is one of
+/// these.
+uint32_t StateDtypeOf(const OpCall &call, const char *port);
+
+}  // namespace fla
+#endif  // FLA_COMMON_HOST_STAGES_STATE_PLAN_H
