@@ -103,6 +103,24 @@ StagePlan<PrepareTiling> PlanPrepare(const OpCall &call, const ChipSpec &chip,
     return plan;
 }
 
+uint32_t GivenPrepareOutputs(const OpCall &call)
+{
+    const struct {
+        const char *port;
+        uint32_t bit;
+    } ports[] = {{"akk", kOutAkk},      {"qg", kOutQg},           {"qg_scaled", kOutQgScaled},
+                 {"q_hat", kOutQHat},   {"k_hat", kOutKHat},      {"q_rstd", kOutQRstd},
+                 {"k_rstd", kOutKRstd}, {"beta_eff", kOutBetaEff}};
+    uint32_t outputs = 0;
+    for (const auto &entry : ports) {
+        outputs |= call.Has(entry.port) ? entry.bit : 0;
+    }
+    if (call.Has("u")) {
+        outputs |= call.Is("u", DType::kFloat) ? uint32_t{kOutWideU} : uint32_t{kOutU};
+    }
+    return outputs;
+}
+
 StagePlan<PrepareTiling> PlanForwardPrepare(const OpCall &call, const ChipSpec &chip,
                                             uint32_t outputs)
 {

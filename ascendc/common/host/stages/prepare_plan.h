@@ -13,7 +13,7 @@ namespace fla
 /// a_log, dt_bias, the attributes of the gate, scale and use_exp2.
 struct PrepareUse {
     const char *gateInput = "g";  // its port
-    uint32_t outputs = kOutputsNone;
+    uint32_t outputs = 0;         // bits of PrepareOutput
     bool tokenMajor = false;
     bool l2norm = false;
     uint32_t betaSigmoids = 0;
@@ -23,10 +23,13 @@ struct PrepareUse {
 StagePlan<PrepareTiling> PlanPrepare(const OpCall &call, const ChipSpec &chip,
                                      const PrepareUse &use);
 
-/// The same for an operator with the forward's attributes: layout, epsilon,
+/// PlanPrepare for an operator with the forward's attributes: layout, epsilon,
 /// use_qk_l2norm_in_kernel, use_beta_sigmoid_in_kernel, allow_neg_eigval.
 StagePlan<PrepareTiling> PlanForwardPrepare(const OpCall &call, const ChipSpec &chip,
                                             uint32_t outputs);
+
+/// Those outputs of the stage that a call asks for, by the names that contracts give them.
+uint32_t GivenPrepareOutputs(const OpCall &call);
 
 }  // namespace fla
 #endif  // FLA_COMMON_HOST_STAGES_PREPARE_PLAN_H

@@ -62,17 +62,19 @@ class BandStage
             AscendC::PipeBarrier<PIPE_V>();
             const Half qg = c.Stage(q, kHalfElems);
             const uint32_t valid = RowsIn(c.task.at.rows, half * kHalfRows, kHalfRows);
-            if (c.args.t.outputs == kOutputsSave && valid > 0) {
+            if ((c.args.t.outputs & kOutQg) != 0 && valid > 0) {
                 const uint64_t row = c.task.valueOut + half * kHalfRows;
                 AscendC::DataCopy(c.Gm<bfloat16_t>(c.args.qg)[row * kDim], qg, valid * kDim);
             }
             c.Leave();
             AscendC::PipeBarrier<PIPE_V>();
-            Widen(rounded, qg, kHalfElems);
-            AscendC::PipeBarrier<PIPE_V>();
-            AscendC::Muls(rounded, rounded, c.args.t.scale, kHalfElems);
-            AscendC::PipeBarrier<PIPE_V>();
-            c.StoreRows(c.args.qgScaled, rounded, half * kHalfRows, kHalfRows);
+            if ((c.args.t.outputs & kOutQgScaled) != 0) {
+                Widen(rounded, qg, kHalfElems);
+                AscendC::PipeBarrier<PIPE_V>();
+                AscendC::Muls(rounded, rounded, c.args.t.scale, kHalfElems);
+                AscendC::PipeBarrier<PIPE_V>();
+                c.StoreRows(c.args.qgScaled, rounded, half * kHalfRows, kHalfRows);
+            }
         }
     }
 

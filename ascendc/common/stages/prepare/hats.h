@@ -145,13 +145,22 @@ class HatStage
     {
         const PrepareTiling &t = c.args.t;
         const ChunkTask &at = c.task.at;
-        if (t.outputs >= kOutputsRecompute) {
+        const uint32_t wanted = t.outputs;
+        if ((wanted & kOutBetaEff) != 0) {
             StoreScalars(c, c.args.betaEff, c.task.valueOut, c.betaEff);
-            if (at.head % t.headsPerGroup == 0) {
+        }
+        if (at.head % t.headsPerGroup == 0) {
+            const uint64_t first = c.task.keyOut * kDim;
+            if ((wanted & kOutQRstd) != 0) {
                 StoreScalars(c, c.args.qRstd, c.task.keyOut, t.l2norm ? c.qRstd : c.ones);
+            }
+            if ((wanted & kOutKRstd) != 0) {
                 StoreScalars(c, c.args.kRstd, c.task.keyOut, t.l2norm ? c.kRstd : c.ones);
-                const uint64_t first = c.task.keyOut * kDim;
+            }
+            if ((wanted & kOutQHat) != 0) {
                 AscendC::DataCopy(c.Gm<bfloat16_t>(c.args.qHat)[first], c.q, at.rows * kDim);
+            }
+            if ((wanted & kOutKHat) != 0) {
                 AscendC::DataCopy(c.Gm<bfloat16_t>(c.args.kHat)[first], c.k, at.rows * kDim);
             }
         }

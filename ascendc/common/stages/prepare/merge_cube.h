@@ -262,7 +262,7 @@ class MergeCube
         }
         c.LeaveL0();
         AkkReady(lane);
-        if (c.args.t.outputs >= kOutputsForward) {
+        if ((c.args.t.outputs & kOutAkk) != 0) {
             const uint64_t row = c.rounds.Walk().ValueRow(task.batch, task.head, task.token);
             StoreRows(c.Gm<bfloat16_t>(c.args.akk)[row * kChunk], c.Akk(lane), task.rows, kChunk,
                       kChunk, kChunk);
@@ -307,7 +307,13 @@ class MergeCube
             const uint32_t rows = RowsIn(task.rows, band * kBand, kBand);
             const uint64_t at = (first + band * kBand) * kDim;
             StoreRows(c.Gm<bfloat16_t>(c.args.w)[at], tile, rows, kBand, kDim, kDim);
-            StoreRows(c.Gm<bfloat16_t>(c.args.u)[at], tile[kBand * kDim], rows, kBand, kDim, kDim);
+            const Wide u = tile[kBand * kDim];
+            if ((c.args.t.outputs & kOutU) != 0) {
+                StoreRows(c.Gm<bfloat16_t>(c.args.u)[at], u, rows, kBand, kDim, kDim);
+            }
+            if ((c.args.t.outputs & kOutWideU) != 0) {
+                StoreRows(c.Gm<float>(c.args.uWide)[at], u, rows, kBand, kDim, kDim);
+            }
             c.LeaveTile();
         }
         c.LeaveL0();

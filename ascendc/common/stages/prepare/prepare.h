@@ -76,6 +76,7 @@ struct PrepareArgs {
     GM_ADDR akk;
     GM_ADDR w;
     GM_ADDR u;
+    GM_ADDR uWide;
     GM_ADDR qg;
     GM_ADDR kg;
     GM_ADDR qgScaled;

@@ -20,7 +20,7 @@ struct PrepareTiling {
     uint32_t betaSigmoids;   // 0 = beta as it is, 1 = sigmoid(beta), 2 = 2 * sigmoid(beta)
     uint32_t l2norm;         // q and k are normalised here
     uint32_t gateIsBase2;    // gk counts in powers of 2 (1) or of e (0)
-    uint32_t outputs;        // a PrepareOutputs
+    uint32_t outputs;        // bits of PrepareOutput
     float scale;
     float epsilon;
     float lowerBound;  // of the bounded gate
@@ -33,12 +33,19 @@ enum PrepareGate : uint32_t {
     kGateBounded = 2,   // gamma = lowerBound * sigmoid(exp(a_log) * (g + dt_bias))
 };
 
-/// Which optional outputs exist; each mode has those of the one before.
-enum PrepareOutputs : uint32_t {
-    kOutputsNone = 0,
-    kOutputsForward = 1,    // akk
-    kOutputsRecompute = 2,  // q_hat, k_hat, q_rstd, k_rstd, beta_eff
-    kOutputsSave = 3,       // qg
+/// Outputs that an operator may do without. gk, aqk, w and kg always exist.
+enum PrepareOutput : uint32_t {
+    kOutAkk = 1 << 0,
+    kOutU = 1 << 1,      // bf16
+    kOutWideU = 1 << 2,  // the same in fp32
+    kOutQg = 1 << 3,
+    kOutQgScaled = 1 << 4,
+    kOutQHat = 1 << 5,
+    kOutKHat = 1 << 6,
+    kOutQRstd = 1 << 7,
+    kOutKRstd = 1 << 8,
+    kOutBetaEff = 1 << 9,
+    kOutHats = kOutQHat | kOutKHat | kOutQRstd | kOutKRstd | kOutBetaEff,
 };
 
 /// GM workspace of one vector core, in bytes: a ring of slots, then the unit tile (prepare.h).

@@ -110,7 +110,7 @@ struct VectorCore {
         k = View<bfloat16_t>(ub, PrepareUb::k, kChunkElems);
         v = View<bfloat16_t>(ub, PrepareUb::v, kHalfElems);
         aqk = View<bfloat16_t>(ub, PrepareUb::aqk, kScoreElems);
-        hatsLeave = args.t.outputs >= kOutputsRecompute || args.t.gate != kGateBounded;
+        hatsLeave = (args.t.outputs & kOutHats) != 0 || args.t.gate != kGateBounded;
         AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(kOutStage);
         AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(kOutStage + 1);
         AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(kOutAqk);

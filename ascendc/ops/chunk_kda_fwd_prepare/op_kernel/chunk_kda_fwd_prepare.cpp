@@ -33,6 +33,7 @@ extern "C" __global__ __aicore__ void chunk_kda_fwd_prepare(
                                    akk,
                                    w,
                                    u,
+                                   u,
                                    qg,
                                    kg,
                                    qgScaled,
