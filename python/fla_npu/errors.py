@@ -14,6 +14,7 @@ __all__ = [
     "ArgumentTypeError",
     "FlaNpuError",
     "FlaNpuWarning",
+    "GradientUnavailable",
     "LaunchError",
     "OppNotFound",
     "SymbolMissing",
@@ -55,6 +56,10 @@ class ArgumentError(FlaNpuError, ValueError):
 
 class ArgumentTypeError(FlaNpuError, TypeError):
     """An argument has a type or dtype that the operator does not take."""
+
+
+class GradientUnavailable(FlaNpuError, RuntimeError):
+    """A derivative was asked for that is not computed: a second one."""
 
 
 class FlaNpuWarning(UserWarning):

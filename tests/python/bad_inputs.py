@@ -49,6 +49,21 @@ GOOD = {
         "qg_scaled": bf(1, 4, 70, 128), "aqk": bf(1, 4, 70, 64), "v_new": bf(1, 4, 70, 128),
         "h": bf(1, 2, 4, 128, 128),
     },
+    "bwd_prepare": {
+        "aqk": bf(1, 4, 70, 64), "v_new": bf(1, 4, 70, 128), "d_o": bf(1, 4, 70, 128),
+        "h": bf(1, 2, 4, 128, 128), "scale": 1.0,
+    },
+    "dhu": {
+        "q": bf(1, 4, 70, 128), "k": bf(1, 4, 70, 128), "w": bf(1, 4, 70, 128), "d_o": bf(1, 4, 70, 128),
+        "dv": bf(1, 4, 70, 128), "gk": f32(1, 4, 70, 128), "scale": 1.0, "chunk_size": 64,
+    },
+    "bwd_finalize": {
+        "q": bf(1, 2, 70, 128), "k": bf(1, 2, 70, 128), "v": bf(1, 4, 70, 128), "gk": f32(1, 4, 70, 128),
+        "raw_g": f32(1, 4, 70, 128), "beta": f32(1, 4, 70), "a_log": f32(4), "dt_bias": f32(4, 128),
+        "akk": bf(1, 4, 70, 64), "v_new": bf(1, 4, 70, 128), "h": bf(1, 2, 4, 128, 128),
+        "dh": bf(1, 2, 4, 128, 128), "dv_scan": bf(1, 4, 70, 128), "d_aqk": f32(1, 4, 70, 64),
+        "dq_raw": f32(1, 4, 70, 128), "scale": 1.0,
+    },
     "kda": {
         "q": bf(1, 2, 70, 128), "k": bf(1, 2, 70, 128), "v": bf(1, 4, 70, 128), "g": f32(1, 4, 70, 128),
         "beta": f32(1, 4, 70), "scale": 1.0, "a_log": f32(4),
@@ -231,6 +246,86 @@ def _finalize() -> list[Case]:
     ]  # fmt: skip
 
 
+def _bwd_prepare() -> list[Case]:
+    def case(name, changes, error, *words):
+        return Case("bwd_prepare", name, changes, error, words)
+
+    rank3 = {"aqk": bf(4, 70, 64), "v_new": bf(4, 70, 128), "d_o": bf(4, 70, 128), "h": bf(2, 4, 128, 128)}
+    return [
+        case("aqk_none", {"aqk": None}, E, "aqk is None"),
+        case("h_none", {"h": None}, E, "h is None"),
+        case("d_o_fp32", {"d_o": f32(1, 4, 70, 128)}, E, "d_o has dtype float32", "bfloat16"),
+        case("layout_bsnd", {"layout": "BSND"}, V, "layout = 'BSND'", "'NTD'"),
+        case("layout_rank_4", {"layout": "NTD"}, V, "aqk has shape (1, 4, 70, 64)", "'NTD' is of rank 3"),
+        case("layout_rank_3", rank3, V, "aqk has shape (4, 70, 64)", "'BNSD' is of rank 4"),
+        case("mixed_ranks", {"v_new": bf(4, 70, 128)}, V, "v_new has shape (4, 70, 128)", "rank 4"),
+        case("h_rank", {"h": bf(2, 4, 128, 128)}, V, "h has shape (2, 4, 128, 128)", "rank 5"),
+        case("h_chunks", {"h": bf(1, 3, 4, 128, 128)}, V, "h has shape", "NT = 2"),
+        case("h_head_major", {"h": bf(1, 4, 2, 128, 128)}, V, "h has shape", "NT = 2"),
+        case("d_o_tokens", {"d_o": bf(1, 4, 71, 128)}, V, "d_o has shape", "T = 70"),
+        case("chunk", {"chunk_size": 32}, V, "chunk_size = 32"),
+        case("scale_nan", {"scale": math.nan}, V, "scale = nan"),
+        case("v_first_int", {"state_v_first": 1}, E, "state_v_first = 1"),
+    ]  # fmt: skip
+
+
+def _dhu() -> list[Case]:
+    def case(name, changes, error, *words):
+        return Case("dhu", name, changes, error, words)
+
+    return [
+        case("w_none", {"w": None}, E, "w is None"),
+        case("gate_none", {"gk": None}, E, "is None", "chunk_kda_fwd_prepare"),
+        case("scalar_g", {"g": f32(1, 4, 70)}, V, "g is given"),
+        case("q_rank", {"q": bf(4, 70, 128)}, V, "q has shape (4, 70, 128)", "[B, HV, T, K]"),
+        case("q_heads", {"q": bf(1, 2, 70, 128)}, V, "k has shape (1, 4, 70, 128)", "HV = 2 (from q)"),
+        case("dv_fp32", {"dv": f32(1, 4, 70, 128)}, E, "dv has dtype float32"),
+        case("gk_fp16", {"gk": T((1, 4, 70, 128), "float16")}, E, "gk has dtype float16"),
+        case("h0_count", {"h0": f32(2, 4, 128, 128)}, V, "h0 has shape", "N = 1"),
+        case("dht_count", {"dht": f32(1, 4, 128, 128), "cu_seqlens": [0, 5, 70]}, V, "dht has shape", "N = 2"),
+        case("dht_fp16", {"dht": T((1, 4, 128, 128), "float16")}, E, "dht has dtype float16"),
+        case("dht_rank", {"dht": f32(1, 2, 4, 128, 128)}, V, "dht has shape", "[N, HV, K, V]"),
+        case("chunk", {"chunk_size": 128}, V, "chunk_size = 128"),
+        case("exp2_none", {"use_exp2": None}, E, "use_exp2 = None"),
+        case("scale_text", {"scale": "1"}, E, "scale = '1'"),
+    ]  # fmt: skip
+
+
+def _bwd_finalize() -> list[Case]:
+    def case(name, changes, error, *words):
+        return Case("bwd_finalize", name, changes, error, words)
+
+    no_gate = {"use_gate_in_kernel": False, "safe_gate": False}
+    return [
+        case("q_none", {"q": None}, E, "q is None"),
+        case("akk_none", {"akk": None}, E, "akk is None"),
+        case("dh_none", {"dh": None}, E, "dh is None"),
+        case("no_a_log", {"a_log": None}, V, "needs a_log"),
+        case("a_log_without_gate", no_gate, V, "a_log is given"),
+        case("bias_without_gate", {**no_gate, "a_log": None}, V, "dt_bias is given"),
+        case("safe_without_gate", {**no_gate, "safe_gate": True, "a_log": None, "dt_bias": None}, V,
+             "safe_gate = True"),
+        case("heads", {"q": bf(1, 3, 70, 128), "k": bf(1, 3, 70, 128)}, V, "HV = 4", "HK = 3"),
+        case("k_heads", {"k": bf(1, 4, 70, 128)}, V, "k has shape", "HK = 2"),
+        case("one_rstd", {"q_rstd": f32(1, 2, 70)}, V, "q_rstd is given without k_rstd"),
+        case("rstd_heads", {"q_rstd": f32(1, 4, 70), "k_rstd": f32(1, 4, 70)}, V, "q_rstd", "HK = 2"),
+        case("beta_rank", {"beta": f32(1, 4, 70, 1)}, V, "beta has shape", "rank 3"),
+        case("v_rank", {"v": bf(4, 70, 128)}, V, "v has shape (4, 70, 128)", "rank 4"),
+        case("v_new_planes", {"v_new": bf(3, 1, 4, 70, 128)}, V, "v_new has shape", "2"),
+        case("v_new_rank", {"v_new": bf(4, 70, 128)}, V, "v_new has shape (4, 70, 128)", "rank 4"),
+        case("h_chunks", {"h": bf(1, 3, 4, 128, 128)}, V, "h has shape", "NT = 2"),
+        case("dh_rank", {"dh": bf(2, 4, 128, 128)}, V, "dh has shape", "rank 5"),
+        case("d_aqk_bf16", {"d_aqk": bf(1, 4, 70, 64)}, E, "d_aqk has dtype bfloat16", "float32"),
+        case("gk_bf16", {"gk": bf(1, 4, 70, 128)}, E, "gk has dtype bfloat16"),
+        case("bias_shape", {"dt_bias": f32(4)}, V, "dt_bias has shape (4,)", "HV*K = 512"),
+        case("bound_0", {"lower_bound": 0.0}, V, "lower_bound = 0.0"),
+        case("layout_rank", {"output_layout": "TND"}, V, "'TND' is of rank 3", "'BSND'"),
+        case("layout_word", {"output_layout": "SBHD"}, V, "output_layout = 'SBHD'"),
+        case("neg_alone", {"allow_neg_eigval": True}, V, "use_beta_sigmoid_in_kernel"),
+        case("sigmoid_int", {"use_beta_sigmoid_in_kernel": 1}, E, "use_beta_sigmoid_in_kernel = 1"),
+    ]  # fmt: skip
+
+
 def _kda() -> list[Case]:
     def case(name, changes, error, *words):
         return Case("kda", name, changes, error, ("npu_chunk_kda", *words))
@@ -254,7 +349,7 @@ def _kda() -> list[Case]:
 
 
 CASES = [
-    *_prepare(), *_fwd_h(), *_finalize(), *_kda(),
+    *_prepare(), *_fwd_h(), *_finalize(), *_bwd_prepare(), *_dhu(), *_bwd_finalize(), *_kda(),
     *(case for function in GOOD for case in _metadata(function)),
 ]  # fmt: skip
 

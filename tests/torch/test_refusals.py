@@ -9,12 +9,15 @@ from bad_inputs import CASES, GOOD, T, V, arguments, case_id
 from fla_npu import aclnn, errors
 from fla_npu.ops import ascendc
 from fla_npu.torch import npu_chunk_kda
-from torch_calls import kda, make, prepare
+from torch_calls import make, prepare
 
 FUNCTIONS = {
     "prepare": ascendc.chunk_kda_fwd_prepare,
     "fwd_h": ascendc.chunk_fwd_h,
     "finalize": ascendc.chunk_kda_fwd_finalize,
+    "bwd_prepare": ascendc.chunk_kda_bwd_prepare,
+    "dhu": ascendc.chunk_gated_delta_rule_bwd_dhu,
+    "bwd_finalize": ascendc.chunk_kda_bwd_finalize,
     "kda": npu_chunk_kda,
 }
 
@@ -33,11 +36,15 @@ def real(value):
     return torch.ones(value.shape, dtype=getattr(torch, value.dtype), device=value.device)
 
 
+def renamed(function: str, keywords: dict) -> dict:
+    """The arguments under the names of FLA-NPU, which differ from one operator to the next."""
+    other = {"prepare": {"a_log": "A_log"}, "dhu": {"gk": "gK"}}.get(function, {})
+    return {other.get(name, name): real(value) for name, value in keywords.items()}
+
+
 @pytest.mark.parametrize("case", CASES, ids=case_id)
 def test_refused(case, no_launch):
-    keywords = {name: real(value) for name, value in arguments(case).items()}
-    if case.function == "prepare" and "a_log" in keywords:
-        keywords["A_log"] = keywords.pop("a_log")
+    keywords = renamed(case.function, arguments(case))
     expected = errors.ArgumentError if case.error == V else errors.ArgumentTypeError
     with pytest.raises(expected) as raised:
         FUNCTIONS[case.function](**keywords)
@@ -57,7 +64,7 @@ def test_refused(case, no_launch):
 )
 @pytest.mark.parametrize("function", GOOD)
 def test_refused_cu_tensors(no_launch, function, cu, error, word):
-    keywords = {name: real(value) for name, value in GOOD[function].items()}
+    keywords = renamed(function, GOOD[function])
     with pytest.raises(error, match=word):
         FUNCTIONS[function](**keywords, cu_seqlens=cu)
 
@@ -73,14 +80,3 @@ def test_sparse_nested_and_numpy_are_named(no_launch):
         prepare({**t, "q": t["beta"].numpy()})
     with pytest.raises(errors.ArgumentTypeError, match=r"k is a nested tensor.*cu_seqlens"):
         prepare({**t, "k": torch.nested.nested_tensor([t["k"][0]])})
-
-
-def test_gradients_are_refused_not_dropped(no_launch):
-    t = make()
-    for name in ("q", "k", "v", "g", "beta", "a_log", "dt_bias"):
-        bad = {**t, name: t[name].clone().requires_grad_()}
-        with pytest.raises(errors.ArgumentError, match=rf"{name} requires grad.*no_grad"):
-            kda(bad)
-    state = torch.zeros(1, 4, 128, 128, requires_grad=True)
-    with pytest.raises(errors.ArgumentError, match="initial_state requires grad"):
-        kda(t, initial_state=state)

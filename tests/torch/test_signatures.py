@@ -24,6 +24,20 @@ SIGNATURES = {
         '(qg_scaled, aqk, v_new, h, *, output_layout="BSND", state_v_first=False, cu_seqlens=None, '
         "chunk_indices=None)"
     ),
+    "chunk_kda_bwd_prepare": (
+        '(aqk, v_new, d_o, h, *, scale, layout="BNSD", chunk_size=64, state_v_first=False, '
+        "cu_seqlens=None, chunk_indices=None)"
+    ),
+    "chunk_gated_delta_rule_bwd_dhu": (
+        "(q, k, w, d_o, dv, scale, chunk_size, *, g=None, gK=None, h0=None, dht=None, cu_seqlens=None, "
+        "chunk_indices=None, use_exp2=False, transpose_state_layout=False)"
+    ),
+    "chunk_kda_bwd_finalize": (
+        "(q, k, v, gk, raw_g, beta, a_log, dt_bias, akk, v_new, h, dh, dv_scan, d_aqk, dq_raw, *, scale, "
+        "lower_bound=-5.0, chunk_size=64, safe_gate=True, use_gate_in_kernel=True, use_exp2=True, "
+        "state_v_first=False, q_rstd=None, k_rstd=None, cu_seqlens=None, chunk_indices=None, "
+        'use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False, output_layout="BNSD")'
+    ),
 }
 KDA = (
     '(q, k, v, g, beta, scale, chunk_size=64, *, layout="BNSD", output_final_state=False, safe_gate=False, '

@@ -73,6 +73,7 @@ def plan_backward_prepare(
 
 @remembered
 def _prepare_static(label, tensors, scale, layout, chunk_size, state_v_first) -> tuple[dict, Binder]:
+    """Everything that does not depend on the metadata."""
     aqk, v_new, d_o = tensors
     _layout(label, "layout", layout, ("BNSD", "NTD"), "aqk", aqk)
     attrs = {
@@ -90,6 +91,7 @@ def _prepare_static(label, tensors, scale, layout, chunk_size, state_v_first) ->
 
 @remembered
 def _prepare_sized(key: tuple, h, sequences: int, chunks: int, packed: bool) -> tuple[dict, tuple]:
+    """h is checked last: how many chunks it must have follows from the offsets."""
     label, tensors = key[:2]
     bound = _prepare_static(*key)[1].fork()
     bound.set_counts(sequences, chunks, packed)
@@ -134,6 +136,7 @@ def plan_dhu(
 def _dhu_static(
     label, tensors, scale, chunk_size, use_exp2, state_v_first, gk_name, state_flag
 ) -> tuple[dict, Binder]:
+    """Everything that does not depend on the metadata."""
     attrs = {
         "scale": finite(label, "scale", scale),
         "chunk_size": only(label, "chunk_size", chunk_size, 64, _CHUNK_RULE),
@@ -154,6 +157,7 @@ def _dhu_static(
 
 @remembered
 def _dhu_sized(key: tuple, h0, dht, sequences: int, chunks: int, packed: bool) -> tuple[dict, tuple]:
+    """What follows once the offsets have said how many sequences and chunks there are."""
     bound = _dhu_static(*key)[1].fork()
     bound.set_counts(sequences, chunks, packed)
     bound.bind("h0", h0)
@@ -163,6 +167,7 @@ def _dhu_sized(key: tuple, h0, dht, sequences: int, chunks: int, packed: bool) -
     return bound.letters, (bound.output("dh"), dh0, bound.output("dv2"))
 
 
+# Inputs with a token axis and one more.
 _ROWS = ("v", "gk", "raw_g", "akk", "dv_scan", "d_aqk", "dq_raw")
 
 
@@ -196,6 +201,10 @@ def plan_backward_finalize(
 def _finalize_static(
     label, items, scale, lower_bound, chunk_size, safe_gate, gate_in_kernel, use_exp2, v_first, output_layout
 ) -> tuple[dict, Binder, dict]:
+    """Everything that does not depend on the metadata.
+
+    Ranks first: a batch axis too many or too few would make every other shape look wrong.
+    """
     t = dict(items)
     q = t["q"]
     _layout(label, "output_layout", output_layout, ("BNSD", "BSND", "NTD", "TND"), "q", q)
@@ -218,6 +227,7 @@ def _finalize_static(
         bound.bind(name, t[name])
     check_groups(label, bound.letters)
     v_new = t["v_new"]
+    # Of rank 5 it is the pair of planes, which always have a batch axis.
     if v_new is not None and len(v_new.shape) != 5:
         _one_rank(label, {"v_new": v_new}, rank, "q")
     for name in ("a_log", "akk", "v_new", "dv_scan", "d_aqk", "dq_raw", "q_rstd", "k_rstd"):
@@ -234,6 +244,7 @@ def _finalize_static(
 
 @remembered
 def _finalize_sized(key: tuple, sequences: int, chunks: int, packed: bool) -> tuple[dict, tuple]:
+    """States are checked last, and say nothing about the outputs; the parameters' gradients follow them."""
     label, t = key[0], dict(key[1])
     attrs, static, _ = _finalize_static(*key)
     bound = static.fork()

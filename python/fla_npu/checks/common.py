@@ -248,7 +248,8 @@ class Binder:
         axes = next(
             axes
             for axes in param.shapes(self.layout)
-            if rank in (None, len(axes)) and all(isinstance(p, int) or p in known for axis in axes for p in axis)
+            if rank in (None, len(axes))
+            and all(isinstance(p, int) or p in known for axis in axes for p in axis)
         )
         shape = tuple(extent(axis, self.letters) for axis in axes)
         return Output(name, dtype or param.dtypes[0], shape)

@@ -12,7 +12,14 @@ from itertools import pairwise
 
 from ..errors import ArgumentError, ArgumentTypeError
 
-__all__ = ["canonical_indices", "chunk_count", "host_ints", "read_chunk_indices", "read_cu_seqlens"]
+__all__ = [
+    "canonical_indices",
+    "chunk_count",
+    "flat_pairs",
+    "host_ints",
+    "read_chunk_indices",
+    "read_cu_seqlens",
+]
 
 CHUNK = 64
 _ACCEPTED = "a list, a tuple or a 1-D int32/int64 array or CPU tensor"
@@ -113,7 +120,7 @@ def canonical_indices(cu: Sequence[int]) -> list[int]:
     return flat
 
 
-def _flat_pairs(label: str, value) -> tuple[int, ...]:
+def flat_pairs(label: str, value) -> tuple[int, ...]:
     name = "chunk_indices"
     shape = getattr(value, "shape", None)
     if shape is not None and not (len(shape) == 1 or (len(shape) == 2 and shape[1] == 2)):
@@ -135,7 +142,7 @@ def read_chunk_indices(label: str, value, cu: Sequence[int] | None) -> tuple[int
         return None
     if cu is None:
         raise ArgumentError(f"{label}: chunk_indices is given without cu_seqlens; pass both, or neither")
-    flat, want = _flat_pairs(label, value), canonical_indices(cu)
+    flat, want = flat_pairs(label, value), canonical_indices(cu)
     if len(flat) != len(want):
         raise ArgumentError(
             f"{label}: chunk_indices has {len(flat)} numbers, but cu_seqlens makes {len(want) // 2} "

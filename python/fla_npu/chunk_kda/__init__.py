@@ -5,7 +5,7 @@ A front end hands in an `Adapter`, which knows the framework's tensors and how t
 """
 
 from .adapter import Adapter
-from .compose import BACKWARD_STAGES, SAVED, STAGES, TENSORS, backward, forward, save_forward
+from .compose import BACKWARD_STAGES, SAVED, STAGES, TENSORS, backward, forward, save_forward, settled
 from .route import Route, explain_route
 from .stages import backward_finalize, backward_prepare, dhu, finalize, fwd_h, prepare
 
@@ -26,4 +26,5 @@ __all__ = [
     "fwd_h",
     "prepare",
     "save_forward",
+    "settled",
 ]

@@ -23,12 +23,13 @@ from typing import Any
 
 from ..checks import check_state, plan_prepare
 from ..checks.common import flag
+from ..checks.metadata import flat_pairs, host_ints
 from ..spec import spec
 from .adapter import Adapter, launch
 from .route import BACKWARD, FORWARD
 from .stages import backward_finalize, backward_prepare, dhu, finalize, fwd_h
 
-__all__ = ["BACKWARD_STAGES", "SAVED", "STAGES", "TENSORS", "backward", "forward", "save_forward"]
+__all__ = ["BACKWARD_STAGES", "SAVED", "STAGES", "TENSORS", "backward", "forward", "save_forward", "settled"]
 
 # Operators of one forward, and of one training step. A front end looks all of them up before it
 # launches the first.
@@ -140,7 +141,7 @@ class _Call:
 
     # backward
 
-    def gradients(self, made: dict[str, Any], d_out, d_state, needs: set[str]) -> dict[str, Any]:
+    def gradients(self, made: dict[str, Any], d_out, d_state, needs: tuple[str, ...]) -> dict[str, Any]:
         """Gradients of the inputs in `needs`, in their dtypes; those with tokens head-major, rank 4."""
         a, t = self.adapter, self.tensors
         if d_out is None:
@@ -157,7 +158,7 @@ class _Call:
             scale=self.scale, use_exp2=self.use_exp2, **self.later,
         )  # fmt: skip
         grads = {"initial_state": dh0}
-        if needs - {"initial_state"}:
+        if needs != ("initial_state",):
             del d_out, dv_local, partial
             found = backward_finalize(
                 a, made["q_hat"], made["k_hat"], self._head_major("v"), made["gk"], self._head_major("g"),
@@ -229,6 +230,16 @@ def forward(
     return call.attention(made), made["final_state"]
 
 
+def settled(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with their metadata read: a later backward must not see a refilled buffer."""
+    options, label = dict(options), options.get("label", "npu_chunk_kda")
+    if options.get("cu_seqlens") is not None:
+        options["cu_seqlens"] = host_ints(label, "cu_seqlens", options["cu_seqlens"])
+    if options.get("chunk_indices") is not None:
+        options["chunk_indices"] = flat_pairs(label, options["chunk_indices"])
+    return options
+
+
 def save_forward(adapter: Adapter, tensors: Mapping[str, Any], options: Mapping[str, Any]) -> tuple:
     """(attn_out, final_state or None, saved): forward that a backward will follow.
 
@@ -256,11 +267,9 @@ def backward(
     final_state, None for an output nobody used. Work that serves no gradient in `needs` is left out.
     """
     call = _Call(adapter, tensors, options, "save")
-    needs = {name for name in needs if tensors[name] is not None}
+    needs = tuple(name for name in TENSORS if name in needs and tensors[name] is not None)
     if d_out is None and d_state is None:
-        return {
-            n: adapter.zeros(call.descs[n].shape, call.descs[n].dtype, tensors[n]) for n in needs
-        }
+        return {n: adapter.zeros(call.descs[n].shape, call.descs[n].dtype, tensors[n]) for n in needs}
     if saved:
         grads = call.gradients(dict(zip(SAVED, saved, strict=True)), d_out, d_state, needs)
     else:
@@ -268,7 +277,7 @@ def backward(
     return {name: call.in_layout(name, grad) for name, grad in grads.items()}
 
 
-def _recompute(call: _Call, d_out, d_state, needs: set[str]) -> dict[str, Any]:
+def _recompute(call: _Call, d_out, d_state, needs: tuple[str, ...]) -> dict[str, Any]:
     """Slice by slice: make what was not saved, and use it up."""
     slices = call.slices(SLICES)
     if len(slices) == 1:
@@ -281,4 +290,4 @@ def _recompute(call: _Call, d_out, d_state, needs: set[str]) -> dict[str, Any]:
         for name, grad in part.gradients(part.states(planes=True), *cotangents, needs).items():
             parts[name].append(grad)
     # One at a time, so that pieces and whole exist twice for one gradient only.
-    return {name: call.adapter.join(parts.pop(name), 0 if name in _BY_HEAD else 1) for name in sorted(needs)}
+    return {name: call.adapter.join(parts.pop(name), 0 if name in _BY_HEAD else 1) for name in needs}

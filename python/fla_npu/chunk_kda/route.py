@@ -37,10 +37,10 @@ class Route(NamedTuple):
 
 
 def rule(
-    *, safe_gate=False, use_gate_in_kernel=True, use_exp2=True, a_log=None, initial_state=None,
-    disable_recompute=True, state_v_first=False, **_,
+    safe_gate: bool, use_gate_in_kernel: bool, use_exp2: bool, a_log, initial_state, disable_recompute: bool,
+    state_v_first: bool,
 ) -> tuple[str, str]:  # fmt: skip
-    """(name, reason) by the arguments alone. Takes the options of npu_chunk_kda and ignores the rest."""
+    """(name, reason) by the arguments alone."""
     if safe_gate and use_gate_in_kernel and use_exp2 and a_log is not None:
         return "stages", "safe_gate with the raw gate"
     for asked, reason in (
@@ -66,13 +66,25 @@ def _missing(_opp: object) -> str:
     return ""
 
 
-def explain_route(**options) -> Route:
-    """What npu_chunk_kda runs for these options (its keywords; tensors that do not decide may be left out)."""
-    name, reason = rule(**options)
+def explain_route(
+    q=None, k=None, v=None, g=None, beta=None, scale=None, chunk_size=64, *, layout="BNSD",
+    output_final_state=False, safe_gate=False, lower_bound=-5.0, use_gate_in_kernel=True, a_log=None,
+    dt_bias=None, cu_seqlens=None, chunk_indices=None, initial_state=None, disable_recompute=True,
+    state_v_first=False, epsilon=1e-6, use_qk_l2norm_in_kernel=False, use_beta_sigmoid_in_kernel=False,
+    allow_neg_eigval=False, use_exp2=True,
+) -> Route:  # fmt: skip
+    """What npu_chunk_kda with the same arguments runs on the OPP in use.
+
+    Only safe_gate, use_gate_in_kernel, use_exp2, disable_recompute, state_v_first, and whether a_log and
+    initial_state are given, decide; the rest may be left out.
+    """
+    name, reason = rule(
+        safe_gate, use_gate_in_kernel, use_exp2, a_log, initial_state, disable_recompute, state_v_first
+    )
     if name == "aggregates":
         missing = _missing(loader.current())
         if not missing:
             return Route(name, AGGREGATES[:1], AGGREGATES[1:], reason)
         name, reason = "stages", f"{reason}; but {missing}"
-    again = () if options.get("disable_recompute", True) else FORWARD[:2]
+    again = () if disable_recompute else FORWARD[:2]
     return Route(name, FORWARD, (*again, *BACKWARD), reason)

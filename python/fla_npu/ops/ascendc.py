@@ -26,9 +26,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "chunk_fwd_h",
+    "chunk_gated_delta_rule_bwd_dhu",
+    "chunk_kda_bwd_finalize",
+    "chunk_kda_bwd_prepare",
     "chunk_kda_fwd_finalize",
     "chunk_kda_fwd_prepare",
     "npu_chunk_fwd_h",
+    "npu_chunk_gated_delta_rule_bwd_dhu",
+    "npu_chunk_kda_bwd_finalize",
+    "npu_chunk_kda_bwd_prepare",
     "npu_chunk_kda_fwd_finalize",
     "npu_chunk_kda_fwd_prepare",
 ]
@@ -182,6 +188,171 @@ def chunk_kda_fwd_finalize(
     )  # fmt: skip
 
 
+def chunk_kda_bwd_prepare(
+    aqk: Tensor,
+    v_new: Tensor,
+    d_o: Tensor,
+    h: Tensor,
+    *,
+    scale: float,
+    layout: str = "BNSD",
+    chunk_size: int = 64,
+    state_v_first: bool = False,
+    cu_seqlens: Sequence[int] | Tensor | None = None,
+    chunk_indices: Sequence[int] | Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of the attention output of every chunk.
+
+    Args:
+        aqk: bfloat16 `[B,HV,T,64]` for BNSD, `[HV,T,64]` for NTD, from prepare; only the causal part of
+            each chunk is read.
+        v_new, d_o: bfloat16 `[B,HV,T,128]` or `[HV,T,128]`.
+        h: bfloat16 `[B,NT,HV,K,V]` or `[NT,HV,K,V]`.
+        scale: the scale of prepare.
+        layout: BNSD, also with cu_seqlens (then B = 1), or NTD.
+        state_v_first: h has V before K.
+        chunk_size, cu_seqlens, chunk_indices: as chunk_kda_fwd_prepare.
+
+    Returns:
+        dAqk float32 like aqk, scale * tril(d_o @ v_new^T), zero elsewhere; dv_local bfloat16 like
+        v_new, tril(aqk)^T @ d_o; dq_raw float32 like d_o, d_o @ h^T.
+
+    Source: ascendc/ops/chunk_kda_bwd_prepare; aclnnChunkKdaBwdPrepare.
+    """
+    adapter = adapter_of("chunk_kda_bwd_prepare", "aqk", aqk)
+    return chunk_kda.backward_prepare(
+        adapter, aqk, v_new, d_o, h,
+        scale=scale, layout=layout, chunk_size=chunk_size, state_v_first=state_v_first,
+        cu_seqlens=cu_seqlens, chunk_indices=chunk_indices,
+    )  # fmt: skip
+
+
+def chunk_gated_delta_rule_bwd_dhu(
+    q: Tensor,
+    k: Tensor,
+    w: Tensor,
+    d_o: Tensor,
+    dv: Tensor,
+    scale: float,
+    chunk_size: int,
+    *,
+    g: Tensor | None = None,
+    gK: Tensor | None = None,
+    h0: Tensor | None = None,
+    dht: Tensor | None = None,
+    cu_seqlens: Sequence[int] | Tensor | None = None,
+    chunk_indices: Sequence[int] | Tensor | None = None,
+    use_exp2: bool = False,
+    transpose_state_layout: bool = False,
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """State recurrence over the chunks of each sequence, backwards.
+
+    Args:
+        q, k, w: bfloat16 `[B,HV,T,128]`: qg (without scale), kg and w of prepare. Packed input is
+            `[1,HV,T,128]` + cu_seqlens.
+        d_o: bfloat16 `[B,HV,T,128]`, gradient of the attention output.
+        dv: bfloat16 `[B,HV,T,128]`, dv_local of chunk_kda_bwd_prepare.
+        scale: the scale of prepare.
+        g: not accepted (the scalar gate belongs to the gated delta rule); pass gK.
+        gK: float32 or bfloat16 `[B,HV,T,128]`: cumulative decay inside the chunk, gk of prepare.
+        h0: float32 or bfloat16 `[N,HV,K,V]`: asks for dh0; its values are not read.
+        dht: float32 or bfloat16 `[N,HV,K,V]`, gradient of the final state; zeros when None.
+        use_exp2: base of gK; note the default False, Chunk KDA passes True.
+        transpose_state_layout: h0, dht and dh0 have V before K.
+        chunk_size, cu_seqlens, chunk_indices: as chunk_kda_fwd_prepare.
+
+    Returns:
+        dh bfloat16 `[B,NT,HV,K,V]`, gradient of the state on exit of each chunk, K before V always;
+        dh0 like h0 (None without it); dv_scan bfloat16 `[B,HV,T,V]`, gradient of v_new.
+
+    Source: ascendc/ops/chunk_gated_delta_rule_bwd_dhu; aclnnChunkGatedDeltaRuleBwdDhu.
+    """
+    adapter = adapter_of("chunk_gated_delta_rule_bwd_dhu", "q", q)
+    return chunk_kda.dhu(
+        adapter, q, k, w, d_o, dv,
+        scale=scale, chunk_size=chunk_size, g=g, gk=gK, h0=h0, dht=dht, cu_seqlens=cu_seqlens,
+        chunk_indices=chunk_indices, use_exp2=use_exp2, state_v_first=transpose_state_layout,
+        gk_name="gK", state_flag="transpose_state_layout",
+    )  # fmt: skip
+
+
+def chunk_kda_bwd_finalize(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    gk: Tensor,
+    raw_g: Tensor,
+    beta: Tensor,
+    a_log: Tensor | None,
+    dt_bias: Tensor | None,
+    akk: Tensor,
+    v_new: Tensor,
+    h: Tensor,
+    dh: Tensor,
+    dv_scan: Tensor,
+    d_aqk: Tensor,
+    dq_raw: Tensor,
+    *,
+    scale: float,
+    lower_bound: float | None = -5.0,
+    chunk_size: int = 64,
+    safe_gate: bool = True,
+    use_gate_in_kernel: bool = True,
+    use_exp2: bool = True,
+    state_v_first: bool = False,
+    q_rstd: Tensor | None = None,
+    k_rstd: Tensor | None = None,
+    cu_seqlens: Sequence[int] | Tensor | None = None,
+    chunk_indices: Sequence[int] | Tensor | None = None,
+    use_beta_sigmoid_in_kernel: bool = False,
+    allow_neg_eigval: bool = False,
+    output_layout: str = "BNSD",
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Gradients of what prepare read, from the gradients that the two other backward stages made.
+
+    Args:
+        q, k: bfloat16 `[B,HK,T,128]` (`[HK,T,128]` for NTD and TND): q_hat and k_hat of prepare.
+        v: bfloat16 `[B,HV,T,128]`, HV a multiple of HK; the other tensors have HV heads, too.
+        gk: float32, gk of prepare. Only its shape matters: decays are made again from raw_g.
+        raw_g: float32 or bfloat16, g of prepare.
+        beta: float32 or bfloat16 `[B,HV,T]`: beta_eff of prepare; the logit with
+            use_beta_sigmoid_in_kernel.
+        a_log: `[HV]`, float32 or bfloat16; dt_bias: `[HV,128]` or flat, float32 or bfloat16 (widened).
+            None without the gate in the kernel; dt_bias may be None with it, too.
+        akk: bfloat16 `[B,HV,T,64]`, from prepare.
+        v_new, h: bfloat16, from chunk_fwd_h; v_new also `[2,B,HV,T,128]`, the sum of two planes.
+        dh, dv_scan: bfloat16, from chunk_gated_delta_rule_bwd_dhu. h and dh are `[B,NT,HV,128,128]`, or
+            `[NT,HV,128,128]` with rank-3 tokens.
+        d_aqk, dq_raw: float32, from chunk_kda_bwd_prepare.
+        scale, lower_bound, safe_gate, use_gate_in_kernel, use_exp2: as in prepare.
+        state_v_first: h has V before K; dh never has.
+        q_rstd, k_rstd: float32 `[B,HK,T]`, from prepare: dq and dk are then those of the q and k before
+            the norm. Both or neither.
+        allow_neg_eigval: beta is 2 * sigmoid; needs use_beta_sigmoid_in_kernel.
+        output_layout: BNSD or BSND with rank-4 inputs, NTD or TND with rank-3 ones.
+        chunk_size, cu_seqlens, chunk_indices: as chunk_kda_fwd_prepare.
+
+    Returns:
+        dq, dk (summed over the value heads of a key head), dv bfloat16; dbeta in the dtype of beta; dg
+        float32, all in output_layout; dA_log float32 `[HV]` and ddt_bias float32 in the shape of dt_bias,
+        None without the gate in the kernel or without dt_bias.
+
+    Source: ascendc/ops/chunk_kda_bwd_finalize; aclnnChunkKdaBwdFinalize.
+    """
+    adapter = adapter_of("chunk_kda_bwd_finalize", "q", q)
+    return chunk_kda.backward_finalize(
+        adapter, q, k, v, gk, raw_g, beta, a_log, dt_bias, akk, v_new, h, dh, dv_scan, d_aqk, dq_raw,
+        scale=scale, lower_bound=lower_bound, chunk_size=chunk_size, safe_gate=safe_gate,
+        use_gate_in_kernel=use_gate_in_kernel, use_exp2=use_exp2, state_v_first=state_v_first, q_rstd=q_rstd,
+        k_rstd=k_rstd, cu_seqlens=cu_seqlens, chunk_indices=chunk_indices,
+        use_beta_sigmoid_in_kernel=use_beta_sigmoid_in_kernel, allow_neg_eigval=allow_neg_eigval,
+        output_layout=output_layout,
+    )  # fmt: skip
+
+
 npu_chunk_kda_fwd_prepare = chunk_kda_fwd_prepare
 npu_chunk_fwd_h = chunk_fwd_h
 npu_chunk_kda_fwd_finalize = chunk_kda_fwd_finalize
+npu_chunk_kda_bwd_prepare = chunk_kda_bwd_prepare
+npu_chunk_gated_delta_rule_bwd_dhu = chunk_gated_delta_rule_bwd_dhu
+npu_chunk_kda_bwd_finalize = chunk_kda_bwd_finalize

@@ -7,7 +7,7 @@ current stream, workspace from the caching allocator) and has not been run on an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -63,6 +63,28 @@ class TorchAdapter:
 
     def reshape(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         return tensor.detach().reshape(shape)
+
+    def swap(self, tensor: torch.Tensor, a: int, b: int) -> torch.Tensor:
+        return tensor.transpose(a, b)
+
+    def part(self, tensor: torch.Tensor, axis: int, start: int, length: int) -> torch.Tensor:
+        return tensor.narrow(axis, start, length)
+
+    def join(self, parts: Sequence[torch.Tensor], axis: int) -> torch.Tensor:
+        return torch.cat(parts, axis)
+
+    def dense(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.contiguous()
+
+    def zeros(self, shape: tuple[int, ...], dtype: str, like: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(shape, dtype=_DTYPES[dtype], device=like.device)
+
+    def sigmoid(self, tensor: torch.Tensor, factor: float) -> torch.Tensor:
+        return tensor.detach().float().sigmoid().mul_(factor)
+
+    def sigmoid_grad(self, grad: torch.Tensor, tensor: torch.Tensor, factor: float) -> torch.Tensor:
+        x = tensor.detach().float().contiguous()
+        return x.sigmoid().mul_(x.neg().sigmoid_()).mul_(factor).mul_(grad)
 
     def run(self, plan: Plan, tensors: Mapping[str, torch.Tensor | None]) -> tuple:
         for stage in self.stages:

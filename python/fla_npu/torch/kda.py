@@ -7,13 +7,9 @@ from collections.abc import Sequence
 
 import torch
 
-from ..chunk_kda import STAGES, forward
-from ..errors import ArgumentError
-from .adapter import TorchAdapter
+from . import autograd, traced
 
 __all__ = ["npu_chunk_kda"]
-
-_ADAPTER = TorchAdapter(STAGES)
 
 
 def npu_chunk_kda(
@@ -43,7 +39,7 @@ def npu_chunk_kda(
     allow_neg_eigval: bool = False,
     use_exp2: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Chunk KDA forward: per sequence and value head, over tokens t,
+    """Chunk KDA, differentiable: per sequence and value head, over tokens t,
 
         S <- diag(exp(step_t)) S;   S <- S + beta_t k_t (v_t - S^T k_t)^T;   o_t = scale S^T q_t
 
@@ -66,7 +62,7 @@ def npu_chunk_kda(
             tensor; first 0, last T, not decreasing, empty sequences allowed. Read at every call.
         chunk_indices: only the canonical order is accepted; made when left out.
         initial_state: float32 or bfloat16 `[N, HV, K, V]` (`[N, HV, V, K]` with `state_v_first`).
-        disable_recompute: memory policy of a backward pass; no influence on this forward.
+        disable_recompute: keep what a backward pass reads (True), or make it again there (False).
         state_v_first: states have V before K.
         epsilon: added to the squared norm of q and k rows, above 0.
         use_qk_l2norm_in_kernel: normalise q and k rows.
@@ -81,29 +77,32 @@ def npu_chunk_kda(
         ArgumentTypeError (TypeError), ArgumentError (ValueError): before anything is launched.
         OppNotFound, SymbolMissing, TwinFault, LaunchError: see `fla_npu.errors`.
 
-    Not differentiable in this version: inputs that require grad are refused while grad is on.
+    Gradients: through attn_out and final_state, to q, k, v, g, beta, a_log, dt_bias and initial_state, each
+    in the shape, layout and dtype of its argument, and only to those that require one. First derivatives
+    only: differentiating a gradient raises GradientUnavailable. With `disable_recompute` the forward keeps
+    about 3 KiB per token and value head; without, nothing beside its inputs, and the backward makes it again
+    for a quarter of the key heads at a time. The bits of all results are the same either way. Works under
+    torch.compile (cu_seqlens as a list or tuple of ints), torch.utils.checkpoint and torch.func.grad; there
+    is no rule for vmap and for forward mode.
+
     Source: Hyper-Parallel's npu_chunk_kda; kernels in ascendc/ops.
     """
-    _refuse_grad(q=q, k=k, v=v, g=g, beta=beta, a_log=a_log, dt_bias=dt_bias, initial_state=initial_state)
-    return forward(
-        _ADAPTER, q, k, v, g, beta, scale, chunk_size,
-        layout=layout, output_final_state=output_final_state, safe_gate=safe_gate,
-        lower_bound=lower_bound, use_gate_in_kernel=use_gate_in_kernel, a_log=a_log, dt_bias=dt_bias,
-        cu_seqlens=cu_seqlens, chunk_indices=chunk_indices, initial_state=initial_state,
-        disable_recompute=disable_recompute, state_v_first=state_v_first, epsilon=epsilon,
-        use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
-        use_beta_sigmoid_in_kernel=use_beta_sigmoid_in_kernel,
-        allow_neg_eigval=allow_neg_eigval, use_exp2=use_exp2,
+    tensors = (q, k, v, g, beta, a_log, dt_bias, initial_state)
+    wanted = torch.is_grad_enabled() and any(isinstance(t, torch.Tensor) and t.requires_grad for t in tensors)
+    # A transform of torch.func hands in wrappers; only the differentiable form can look inside.
+    wanted = wanted or torch._C._are_functorch_transforms_active()
+    call = traced.call if torch.compiler.is_compiling() or traced.needed(tensors) else autograd.call
+    return call(
+        tensors,
+        {
+            "scale": scale, "chunk_size": chunk_size, "layout": layout,
+            "output_final_state": output_final_state, "safe_gate": safe_gate, "lower_bound": lower_bound,
+            "use_gate_in_kernel": use_gate_in_kernel, "cu_seqlens": cu_seqlens,
+            "chunk_indices": chunk_indices, "disable_recompute": disable_recompute,
+            "state_v_first": state_v_first, "epsilon": epsilon,
+            "use_qk_l2norm_in_kernel": use_qk_l2norm_in_kernel,
+            "use_beta_sigmoid_in_kernel": use_beta_sigmoid_in_kernel, "allow_neg_eigval": allow_neg_eigval,
+            "use_exp2": use_exp2,
+        },
+        wanted,
     )  # fmt: skip
-
-
-def _refuse_grad(**tensors: object) -> None:
-    """A silent detach here would train nothing; the stage operators document theirs."""
-    if not torch.is_grad_enabled():
-        return
-    for name, tensor in tensors.items():
-        if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
-            raise ArgumentError(
-                f"npu_chunk_kda: {name} requires grad, but this version has no backward pass; call it "
-                f"under torch.no_grad(), or pass {name}.detach()"
-            )
