@@ -27,7 +27,7 @@ Plan Check(const OpCall &call)
                       " chunks are more than ", kIndexLimit, "; split the batch or the heads");
     }
     if (!std::isfinite(static_cast<float>(call.Real("scale")))) {
-        return Refuse("scale is ", call.Real("scale"), "; it must be finite as float32");
+        return Refuse("scale = ", call.Real("scale"), " is not a finite float32");
     }
     return {};
 }

@@ -5,11 +5,8 @@
 
 namespace fla
 {
-namespace
-{
 
-/// The kernel counts tokens, items and chunks in 32 bits. Divisions, so that no product wraps.
-Plan CheckSizes(const OpCall &call)
+Plan CheckStateSizes(const OpCall &call)
 {
     const int64_t tokens = call.Dim("T");
     const int64_t heads = call.Dim("HV");
@@ -31,8 +28,6 @@ Plan CheckSizes(const OpCall &call)
     return {};
 }
 
-}  // namespace
-
 uint32_t StateDtypeOf(const OpCall &call, const char *port)
 {
     if (call.Tensor(port) == nullptr) {
@@ -43,7 +38,7 @@ uint32_t StateDtypeOf(const OpCall &call, const char *port)
 
 StagePlan<StateTiling> PlanState(const OpCall &call, const ChipSpec &chip, const StateUse &use)
 {
-    const Plan refusal = CheckSizes(call);
+    const Plan refusal = CheckStateSizes(call);
     if (refusal.status != kOk) {
         return refusal;
     }

@@ -21,5 +21,9 @@ StagePlan<StateTiling> PlanState(const OpCall &call, const ChipSpec &chip, const
 /// these.
 uint32_t StateDtypeOf(const OpCall &call, const char *port);
 
+/// Refuses what overflows: kernels that walk sequences count tokens, items and chunks in 32 bits.
+/// Divisions, so that no product wraps.
+Plan CheckStateSizes(const OpCall &call);
+
 }  // namespace fla
 #endif  // FLA_COMMON_HOST_STAGES_STATE_PLAN_H

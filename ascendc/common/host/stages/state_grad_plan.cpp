@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/state_grad_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace fla
+{
+
+StagePlan<StateGradTiling> PlanStateGrad(const OpCall &call, const ChipSpec &chip,
+                                         const StateGradUse &use)
+{
+    const Plan refusal = CheckStateSizes(call);
+    if (refusal.status != kOk) {
+        return refusal;
+    }
+    StagePlan<StateGradTiling> plan;
+    StateGradTiling &t = plan.tiling;
+    t.scale = static_cast<float>(call.Real("scale"));
+    if (!std::isfinite(t.scale)) {
+        return Refuse("scale = ", call.Real("scale"), " is not a finite float32");
+    }
+    t.tokens = static_cast<uint32_t>(call.Dim("T"));
+    t.valueHeads = static_cast<uint32_t>(call.Dim("HV"));
+    t.sequences = static_cast<uint32_t>(call.Dim("N"));
+    t.chunks = static_cast<uint32_t>(call.Dim("NT"));
+    t.packed = call.Ints("cu_seqlens") != nullptr;
+    t.gateIsBf16 = use.gateIsBf16;
+    t.gateIsBase2 = call.Flag("use_exp2");
+    t.finalGradient = use.finalGradient;
+    t.initialGradient = use.initialGradient;
+    t.stateVFirst = call.Flag("state_v_first");
+    // A group takes at least one item; what is beyond the items has nothing to do.
+    plan.groups = std::min(chip.cubeCores, t.sequences * t.valueHeads);
+    plan.groupBytes = kStateGradGroupBytes;
+    return plan;
+}
+
+}  // namespace fla
