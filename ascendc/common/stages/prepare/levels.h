@@ -46,18 +46,6 @@ class LevelStage
         }
     }
 
-  private:
-    __aicore__ static inline void Store(VectorCore &c, const Half &from, uint32_t bytes)
-    {
-        const Float &wide = c.work[1];
-        Widen(wide, from, kHalfElems);
-        AscendC::PipeBarrier<PIPE_V>();
-        AscendC::Mul(wide, wide, c.work[0], kHalfElems);
-        AscendC::PipeBarrier<PIPE_V>();
-        c.StoreSlot(bytes, wide, kHalfElems);
-        AscendC::PipeBarrier<PIPE_V>();
-    }
-
     /// X of half a chunk.
     __aicore__ static inline void Factors(const Float &x, const Float &prefix, const Float &suffix,
                                           uint32_t size)
@@ -80,6 +68,18 @@ class LevelStage
             }
             AscendC::Exp(x[at + span], prefix[at + span], kLanesF32, blocks, {1, 1, step, step});
         }
+    }
+
+  private:
+    __aicore__ static inline void Store(VectorCore &c, const Half &from, uint32_t bytes)
+    {
+        const Float &wide = c.work[1];
+        Widen(wide, from, kHalfElems);
+        AscendC::PipeBarrier<PIPE_V>();
+        AscendC::Mul(wide, wide, c.work[0], kHalfElems);
+        AscendC::PipeBarrier<PIPE_V>();
+        c.StoreSlot(bytes, wide, kHalfElems);
+        AscendC::PipeBarrier<PIPE_V>();
     }
 };
 
