@@ -14,8 +14,8 @@ import fla_npu.mindspore as front
 import mindspore as ms
 import numpy as np
 import pytest
+from fla_npu import chunk_kda
 from fla_npu.errors import FlaNpuError
-from fla_npu.mindspore import kda
 from fla_npu.mindspore.guard import GradientUnavailable, GraphModeUnsupported
 
 
@@ -23,11 +23,15 @@ from fla_npu.mindspore.guard import GradientUnavailable, GraphModeUnsupported
 def constant_forward(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)  # a refused compilation leaves rank_0/om/analyze_fail.ir behind
 
-    def forward(tensors, options):
-        values = ms.Tensor(2 * tensors[0].asnumpy())
-        return values, values if options["output_final_state"] else None
+    def forward(adapter, q, *others, output_final_state, **options):
+        values = ms.Tensor(2 * q.asnumpy())
+        return values, values if output_final_state else None
 
-    monkeypatch.setattr(kda, "_forward", forward)
+    def save_forward(adapter, tensors, options):
+        return *forward(adapter, **tensors, **options), ()
+
+    monkeypatch.setattr(chunk_kda, "forward", forward)
+    monkeypatch.setattr(chunk_kda, "save_forward", save_forward)
 
 
 @pytest.fixture
@@ -61,12 +65,27 @@ def finalize(y):
     return front.npu_chunk_kda_fwd_finalize(y, y, y, y)
 
 
+def bwd_prepare(y):
+    return front.npu_chunk_kda_bwd_prepare(y, y, y, y, scale=1.0)[0]
+
+
+def bwd_dhu(y):
+    return front.npu_chunk_kda_bwd_dhu(y, y, y, y, y, 1.0, gk=y)[0]
+
+
+def bwd_finalize(y):
+    return front.npu_chunk_kda_bwd_finalize(y, y, y, y, y, y, y, y, y, y, y, y, y, y, y, scale=1.0)[0]
+
+
+STAGES = [prepare, fwd_h, finalize, bwd_prepare, bwd_dhu, bwd_finalize]
+
+
 class Net(ms.nn.Cell):
     def construct(self, y):
         return front.npu_chunk_kda(y, y, y, y, y, 1.0)[0]
 
 
-@pytest.mark.parametrize("function", [call, call_with_everything, prepare, fwd_h, finalize])
+@pytest.mark.parametrize("function", [call, call_with_everything, *STAGES])
 def test_jit_is_refused(function, x):
     with pytest.raises(GraphModeUnsupported, match="npu_chunk_kda.* cannot be compiled into a graph"):
         ms.jit(function)(x)
@@ -106,29 +125,6 @@ def test_tracing_capture_is_refused(tmp_path):
     command = [sys.executable, str(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.split() == ["GraphModeUnsupported"], done.stderr
-
-
-@pytest.mark.parametrize("function", [loss, call_with_everything])
-@pytest.mark.parametrize("derive", [ms.grad, ms.value_and_grad])
-def test_a_gradient_is_refused(function, derive, x):
-    with pytest.raises(GradientUnavailable, match="npu_chunk_kda is not available in this version"):
-        derive(function)(x)
-    # The refusal leaves MindSpore usable.
-    assert np.array_equal(ms.grad(lambda y: (y * y).sum())(x).asnumpy(), 2 * x.asnumpy())
-
-
-def test_a_gradient_of_parameters_is_refused(x):
-    class Layer(ms.nn.Cell):
-        def __init__(self):
-            super().__init__()
-            self.a_log = ms.Parameter(ms.Tensor(np.zeros(3, np.float32)), name="a_log")
-
-        def construct(self, y):
-            return front.npu_chunk_kda(y, y, y, y, y, 1.0, a_log=self.a_log)[0].sum()
-
-    layer = Layer()
-    with pytest.raises(GradientUnavailable):
-        ms.value_and_grad(layer, None, layer.trainable_params())(x)
 
 
 def test_no_gradient_wanted_none_refused(x):

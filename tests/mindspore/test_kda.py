@@ -12,7 +12,8 @@ import pytest
 from fla_npu.errors import ArgumentError, ArgumentTypeError
 from goldens import MODE_SLOTS, PREPARE_SLOTS, forward_golden
 from kda_compare import judge
-from kda_inputs import KdaInputs, case_seed, make_inputs
+from kda_inputs import case_seed, make_inputs
+from ms_calls import run, tensors_of, to_ms, torch_bits
 from recurrence import kda_recurrence, to_head_major
 
 MODEL = {"l2norm": True, "gate": "bounded", "beta": "sigmoid"}
@@ -30,31 +31,6 @@ CASES = {
     "resets": {"T": 130, "HV": 2, "mask": 0.4},
     "scale_zero": {"T": 66, "HV": 1, "scale": 0.0},
 }  # fmt: skip
-
-
-def to_ms(x, dtype: str):
-    return None if x is None else ms.Tensor(np.asarray(x, np.float32)).astype(getattr(ms, dtype))
-
-
-def tensors_of(inputs: KdaInputs) -> dict:
-    return {name: to_ms(x, inputs.dtypes[name]) for name, x in inputs.arrays.items()}
-
-
-def run(inputs: KdaInputs, tensors: dict | None = None, **changes):
-    """npu_chunk_kda on a case; (attn_out, final_state)."""
-    options = {"use_gate_in_kernel": False, **inputs.options, "output_final_state": True, **changes}
-    state = to_ms(inputs.initial_state, inputs.state_dtype)
-    return front.npu_chunk_kda(
-        **(tensors or tensors_of(inputs)), initial_state=state, state_v_first=inputs.state_v_first, **options
-    )
-
-
-def torch_bits(x) -> np.ndarray:
-    """Bit pattern of a torch tensor, to compare with `tools.bits`."""
-    import torch
-
-    kind = {2: torch.int16, 4: torch.int32}[x.element_size()]
-    return x.contiguous().view(kind).numpy().view({2: np.uint16, 4: np.uint32}[x.element_size()])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -178,17 +154,6 @@ def test_checked_twin_gives_the_same_bits(twin, tools):
     fast = [tools.bits(x) for x in run(inputs)]
     twin(mode="checked", cores=2, seed=3)
     assert all(np.array_equal(a, tools.bits(b)) for a, b in zip(fast, run(inputs), strict=True))
-
-
-def test_a_gradient_is_refused_on_the_real_forward():
-    inputs = make_inputs({"T": 16, "HV": 1, **MODEL}, 10)
-    fixed = tensors_of(inputs)
-
-    def loss(v):
-        return run(inputs, {**fixed, "v": v})[0].float().sum()
-
-    with pytest.raises(Exception, match="gradient of npu_chunk_kda is not available"):
-        ms.grad(loss)(fixed["v"])
 
 
 WRONG = {

@@ -12,15 +12,22 @@ from .require import require_mindspore
 
 require_mindspore()  # before the imports that need it, so that its message comes first
 
-from .kda import (  # noqa: E402
-    npu_chunk_kda,
+from .kda import explain_route, npu_chunk_kda  # noqa: E402
+from .stages import (  # noqa: E402
+    npu_chunk_kda_bwd_dhu,
+    npu_chunk_kda_bwd_finalize,
+    npu_chunk_kda_bwd_prepare,
     npu_chunk_kda_fwd_finalize,
     npu_chunk_kda_fwd_h,
     npu_chunk_kda_fwd_prepare,
 )
 
 __all__ = [
+    "explain_route",
     "npu_chunk_kda",
+    "npu_chunk_kda_bwd_dhu",
+    "npu_chunk_kda_bwd_finalize",
+    "npu_chunk_kda_bwd_prepare",
     "npu_chunk_kda_fwd_finalize",
     "npu_chunk_kda_fwd_h",
     "npu_chunk_kda_fwd_prepare",

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import mindspore
-from mindspore import Tensor
+from mindspore import Tensor, mint
 from mindspore._c_expression import MSContext, ms_ctx_param
 
 from .. import aclnn, loader
@@ -17,7 +17,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..spec import names, spec
 from . import bridge
 
-__all__ = ["MindSporeAdapter", "resolve"]
+__all__ = ["MindSporeAdapter", "plain", "plain_all", "resolve"]
 
 # Order of the addresses in AclApi (csrc/acl_call.h).
 _ACL = (
@@ -50,6 +50,15 @@ class _Reshaped(NamedTuple):
     @property
     def dtype(self):
         return self.tensor.dtype
+
+
+def plain(value):
+    """A tensor in the shape it is presented with; results that leave this package are plain."""
+    return value.tensor.reshape(value.shape) if isinstance(value, _Reshaped) else value
+
+
+def plain_all(values: tuple) -> tuple:
+    return tuple(plain(value) for value in values)
 
 
 class _Target(NamedTuple):
@@ -112,10 +121,41 @@ class MindSporeAdapter:
         return Desc(tuple(value.shape), dtype, "npu" if _on_device() else "cpu")
 
     def cast(self, tensor, dtype: str):
-        return tensor.astype(getattr(mindspore, dtype))
+        target = getattr(mindspore, dtype)
+        return tensor if tensor.dtype == target else plain(tensor).astype(target)
 
     def reshape(self, tensor, shape: tuple[int, ...]):
-        return _Reshaped(tensor, tuple(shape))
+        return _Reshaped(tensor.tensor if isinstance(tensor, _Reshaped) else tensor, tuple(shape))
+
+    # The operators below are the ones MindSpore's CPU backend has for bfloat16 and float32 alike;
+    # of the sigmoid it has float32 only.
+
+    def zeros(self, shape: tuple[int, ...], dtype: str, like) -> Tensor:
+        """A zero tensor; MindSpore has one device, so `like` says nothing more."""
+        return mint.zeros(tuple(shape), dtype=getattr(mindspore, dtype))
+
+    def swap(self, tensor, a: int, b: int) -> Tensor:
+        """A view with two axes exchanged."""
+        return mint.transpose(plain(tensor), a, b)
+
+    def part(self, tensor, axis: int, start: int, length: int) -> Tensor:
+        """A view of a slice of one axis."""
+        return mint.narrow(plain(tensor), axis, start, length)
+
+    def join(self, parts: list, axis: int) -> Tensor:
+        return mint.cat([plain(part) for part in parts], axis)
+
+    def dense(self, tensor) -> Tensor:
+        return plain(tensor).contiguous()
+
+    def sigmoid(self, tensor, factor: float) -> Tensor:
+        """factor * sigmoid(tensor), float32."""
+        return mint.sigmoid(plain(self.cast(tensor, "float32"))) * factor
+
+    def sigmoid_grad(self, grad, tensor, factor: float) -> Tensor:
+        """Gradient of `sigmoid` under the cotangent `grad`, float32; s(-t) is 1 - s(t) without rounding."""
+        logit = plain(self.cast(tensor, "float32"))
+        return plain(grad) * factor * mint.sigmoid(logit) * mint.sigmoid(-logit)
 
     def run(self, plan: Plan, tensors: Mapping[str, object]) -> tuple:
         """Queues one operator. A failure of an earlier one may surface here, too."""

@@ -2,7 +2,8 @@
 """Refusals where MindSpore would go on with a gradient of zero and say nothing.
 
 * In graph mode (`mindspore.jit`, GRAPH_MODE) an extension operator runs, but its gradient is zero.
-* In PyNative mode the outputs of an extension operator are constants to `mindspore.grad`.
+* In PyNative mode the outputs of an extension operator are constants to `mindspore.grad`: so are the
+  gradients that npu_chunk_kda returns, when somebody differentiates them once more.
 """
 
 from __future__ import annotations
@@ -15,23 +16,20 @@ from mindspore.graph.api import _pynative_executor
 from mindspore.graph.jit_context import jit_context
 from mindspore.ops.primitive import constexpr
 
-from ..errors import FlaNpuError
+from ..errors import FlaNpuError, GradientUnavailable
 
 __all__ = [
     "GradientUnavailable",
     "GraphModeUnsupported",
     "python_function",
+    "recording",
     "refuse_jit",
-    "with_refused_gradient",
+    "without_derivative",
 ]
 
 
 class GraphModeUnsupported(FlaNpuError, RuntimeError):
     """A function of fla_npu.mindspore was traced into a graph."""
-
-
-class GradientUnavailable(FlaNpuError, RuntimeError):
-    """A gradient was asked for that this version does not compute."""
 
 
 def python_function():
@@ -56,28 +54,28 @@ def refuse_jit(function, name):
     return True
 
 
+def recording() -> bool:
+    """Whether MindSpore records operators now because a gradient is wanted."""
+    return _pynative_executor.requires_grad()
+
+
 class _Refusing(_Function):
     """Runs a function whose backward raises. Tensors must be separate arguments: MindSpore does not
     look for them inside a tuple."""
 
     @staticmethod
-    def forward(ctx, name: str, function: Callable, options: dict, *tensors):
-        ctx.name = name
-        ctx.gradients = 3 + len(tensors)
-        return function(tensors, options)
+    def forward(ctx, what: str, function: Callable[[], tuple], *tensors):
+        ctx.what = what
+        return function()
 
     @staticmethod
     def backward(ctx, *gradients):
         raise GradientUnavailable(
-            f"the gradient of {ctx.name} is not available in this version of fla_npu (forward only); use "
-            "mindspore.ops.stop_gradient on its results, or compute them under no-grad, if none is wanted"
+            f"{ctx.what} cannot be differentiated again: fla_npu computes first derivatives only. If the "
+            "second derivative is not wanted, use mindspore.ops.stop_gradient on the gradient"
         )
 
 
-def with_refused_gradient(
-    name: str, function: Callable, tensors: tuple[Tensor | None, ...], options: dict
-) -> tuple:
-    """function(tensors, options); while MindSpore records for a gradient, one that cannot be derived."""
-    if _pynative_executor.requires_grad():
-        return _Refusing.apply(name, function, options, *tensors)
-    return function(tensors, options)
+def without_derivative(what: str, function: Callable[[], tuple], tensors: tuple[Tensor | None, ...]) -> tuple:
+    """function(), which computes from `tensors`; while MindSpore records, a result without derivative."""
+    return _Refusing.apply(what, function, *tensors) if recording() else function()
