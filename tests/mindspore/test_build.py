@@ -61,7 +61,7 @@ class Cache:
         )  # fmt: skip
 
     def runs(self) -> int:
-        """Compiler runs so far; a whole build is three sources and one link."""
+        """Compiler runs so far; a whole build is five sources and one link."""
         return len(self.log.read_text().splitlines())
 
     def leftovers(self) -> list[Path]:
@@ -82,16 +82,16 @@ def test_processes_that_ask_at_once_share_one_build(cache):
     results = [finish(p) for p in [cache.start("slow") for _ in range(4)]]
     assert [code for code, *_ in results] == [0] * 4, results[0][2]
     assert len({out for _, out, _ in results}) == 1
-    assert cache.runs() == 4
+    assert cache.runs() == 6
     assert Path(results[0][1]).is_file() and not cache.leftovers()
     # The builder says what it does and where it goes.
     builder = next(err for _, _, err in results if "compiling the bridge" in err)
     assert "about 35 s" in builder and str(cache.root) in builder and "is ready after" in builder
     # Another process finds it ready and compiles nothing; --force does compile.
     assert finish(cache.start())[:2] == (0, results[0][1])
-    assert cache.runs() == 4
+    assert cache.runs() == 6
     forced = BUILD.replace("build()", "build(force=True)")
-    assert finish(cache.start(code=forced))[0] == 0 and cache.runs() == 8
+    assert finish(cache.start(code=forced))[0] == 0 and cache.runs() == 12
 
 
 def test_a_killed_build_blocks_nobody(cache):

@@ -31,8 +31,8 @@ from .require import mindspore_version
 __all__ = ["build", "load", "location"]
 
 MODULE = "fla_npu_bridge"
-_SOURCES = ("acl_call.cc", "bridge.cc")
-_HEADERS = ("acl_call.h",)
+_SOURCES = ("acl_call.cc", "program.cc", "graph.cc", "bridge.cc")
+_HEADERS = ("acl_call.h", "program.h", "graph.h")
 _lock = threading.Lock()
 
 

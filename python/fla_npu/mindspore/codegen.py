@@ -40,7 +40,7 @@ def kinds(op: OpSpec) -> str:
 
 
 def max_outputs(ops: list[OpSpec]) -> int:
-    """Most tensors one call can return; the bridge is instantiated for each count up to it."""
+    """Most tensors one call can return; the bridge has a limit."""
     return max(len(op.of("out")) for op in ops)
 
 

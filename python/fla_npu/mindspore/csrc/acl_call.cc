@@ -140,7 +140,7 @@ void Scratch::Free::operator()(void *block) const
 }
 
 /// The block only grows here; what is above kKept goes back right after the call.
-void Scratch::Run(AclCall *call, uint64_t bytes)
+void Scratch::Lend(uint64_t bytes, const std::function<void(void *)> &use)
 {
     std::lock_guard<std::mutex> hold(lock_);
     if (bytes > size_) {
@@ -153,11 +153,23 @@ void Scratch::Run(AclCall *call, uint64_t bytes)
         }
         size_ = size;
     }
-    call->Execute(bytes == 0 ? nullptr : block_.get(), nullptr);
+    use(bytes == 0 ? nullptr : block_.get());
     if (size_ > kKept) {
         block_.reset();
         size_ = 0;
     }
+}
+
+Scratch &HostScratch()
+{
+    static auto *scratch = new Scratch();
+    return *scratch;
+}
+
+std::vector<std::unique_ptr<Target>> &Targets()
+{
+    static auto *targets = new std::vector<std::unique_ptr<Target>>();
+    return *targets;
 }
 
 }  // namespace fla_bridge

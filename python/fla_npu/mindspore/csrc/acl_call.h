@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -103,17 +104,16 @@ class AclCall
     void *executor_ = nullptr;
 };
 
-/// Kernel scratch on the host: one block, grown on demand, lent to one call at a time. A block
-/// above kKept goes back to the system after the call, so that one big call does not pin memory for
-/// ever.
+/// Memory on the host: one block, grown on demand, lent to one user at a time. A block
+/// above kKept goes back to the system after that, so that one big call does not pin memory for ever.
 class Scratch
 {
   public:
     static constexpr uint64_t kKept = 256ULL << 20;
     static constexpr size_t kAlign = 512;
 
-    /// Runs `call` with a workspace of `bytes`; the lock makes calls of several threads take turns.
-    void Run(AclCall *call, uint64_t bytes);
+    /// Runs `use` on a block of `bytes` (null for 0); the lock makes several threads take turns.
+    void Lend(uint64_t bytes, const std::function<void(void *)> &use);
 
   private:
     struct Free {
@@ -123,6 +123,12 @@ class Scratch
     std::unique_ptr<void, Free> block_;
     uint64_t size_ = 0;
 };
+
+/// The workspaces of all operators on the host.
+Scratch &HostScratch();
+
+/// Targets live as long as the process: a queued call or a program may still point at one.
+std::vector<std::unique_ptr<Target>> &Targets();
 
 }  // namespace fla_bridge
 #endif  // FLA_NPU_BRIDGE_ACL_CALL_H

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "custom_op_api.h"
+#include "graph.h"
 
 namespace fla_bridge
 {
@@ -56,19 +57,6 @@ struct Plan {
 };
 using PlanPtr = std::shared_ptr<const Plan>;
 
-/// Targets live as long as the process: a queued call may still point at one.
-std::vector<std::unique_ptr<Target>> &Targets()
-{
-    static auto *targets = new std::vector<std::unique_ptr<Target>>();
-    return *targets;
-}
-
-Scratch &HostScratch()
-{
-    static auto *scratch = new Scratch();
-    return *scratch;
-}
-
 class Runner : public ms::pynative::PyboostRunner
 {
   public:
@@ -91,7 +79,8 @@ class Runner : public ms::pynative::PyboostRunner
         } else {
             Begin();
             uint64_t bytes = call_->Prepare();
-            HostScratch().Run(call_.get(), bytes);
+            HostScratch().Lend(bytes,
+                               [this](void *workspace) { call_->Execute(workspace, nullptr); });
         }
         call_.reset();
     }
@@ -136,6 +125,20 @@ class Runner : public ms::pynative::PyboostRunner
     std::unique_ptr<AclCall> call_;
 };
 
+/// MindSpore wants the number of outputs at compile time, and each number costs seconds of compiling:
+/// there is one instance per power of two, and what is too much is padded with empty tensors.
+constexpr size_t kMostOutputs = 32;
+static_assert(FLA_BRIDGE_MAX_OUTPUTS <= kMostOutputs, "an operator has more outputs: double it");
+
+size_t Padded(size_t count)
+{
+    size_t padded = 1;
+    while (padded < count) {
+        padded *= 2;
+    }
+    return padded;
+}
+
 /// The body of the operator, on MindSpore's frontend thread: allocate outputs, queue the launch.
 std::vector<ms::Tensor> Issue(const PlanPtr &plan, const std::vector<ms::Tensor> &given)
 {
@@ -147,6 +150,9 @@ std::vector<ms::Tensor> Issue(const PlanPtr &plan, const std::vector<ms::Tensor>
         outputs.emplace_back(type, shape);
     }
     std::make_shared<Runner>(plan)->Run(inputs, outputs);
+    while (outputs.size() < Padded(plan->outputs.size())) {
+        outputs.emplace_back(TypeId::kNumberTypeFloat32, ShapeVector{0});
+    }
     return outputs;
 }
 
@@ -155,9 +161,8 @@ ms::Tensor IssueOne(const PlanPtr &plan, const std::vector<ms::Tensor> &given)
     return Issue(plan, given)[0];
 }
 
-/// MindSpore wants the number of outputs at compile time; one instance per possible count.
-template <int Count>
-py::object CallCount(const PlanPtr &plan, const std::vector<ms::Tensor> &inputs)
+template <size_t Count>
+py::tuple CallPadded(const PlanPtr &plan, const std::vector<ms::Tensor> &inputs)
 {
     const std::string name = plan->target->op->name;
     if constexpr (Count == 1) {
@@ -167,18 +172,18 @@ py::object CallCount(const PlanPtr &plan, const std::vector<ms::Tensor> &inputs)
     }
 }
 
-template <size_t... Index>
-py::object CallAny(const PlanPtr &plan, const std::vector<ms::Tensor> &inputs,
-                   std::index_sequence<Index...>)
+/// The outputs of `plan`, and padding behind them.
+template <size_t Count = 1>
+py::tuple CallAny(const PlanPtr &plan, const std::vector<ms::Tensor> &inputs)
 {
-    using Function = py::object (*)(const PlanPtr &, const std::vector<ms::Tensor> &);
-    static constexpr Function kByCount[] = {&CallCount<Index + 1>...};
-    size_t count = plan->outputs.size();
-    if (count == 0 || count > sizeof...(Index)) {
-        throw std::runtime_error("fla_npu bridge: cannot return " + std::to_string(count) +
-                                 " tensors");
+    if constexpr (Count <= kMostOutputs) {
+        if (!plan->outputs.empty() && Padded(plan->outputs.size()) == Count) {
+            return CallPadded<Count>(plan, inputs);
+        }
+        return CallAny<2 * Count>(plan, inputs);
     }
-    return kByCount[count - 1](plan, inputs);
+    throw std::runtime_error("fla_npu bridge: cannot return " +
+                             std::to_string(plan->outputs.size()) + " tensors");
 }
 
 /// Reads one input parameter by its kind letter; tensors are appended to `inputs`.
@@ -257,7 +262,7 @@ py::tuple Call(size_t number, const py::list &given, const py::list &slots)
         plan->values.push_back(TensorRef{true, plan->outputs.size()});
         plan->outputs.emplace_back(dtype.mindspore, slot[py::int_(1)].cast<ShapeVector>());
     }
-    py::tuple made = CallAny(plan, inputs, std::make_index_sequence<FLA_BRIDGE_MAX_OUTPUTS>{});
+    py::tuple made = CallAny(plan, inputs);
     py::tuple result(slots.size());
     for (size_t i = 0, next = 0; i < slots.size(); ++i) {
         result[i] = slots[i].is_none() ? py::object(py::none()) : py::object(made[next++]);
@@ -283,4 +288,5 @@ PYBIND11_MODULE(MS_EXTENSION_NAME, m)
     m.def("bind", &fla_bridge::Bind);
     m.def("call", &fla_bridge::Call);
     m.def("operators", &fla_bridge::Operators);
+    fla_bridge::DefineGraph(&m);
 }
