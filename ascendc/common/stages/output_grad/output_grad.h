@@ -28,7 +28,8 @@
  *           score ready   C -> V   both score tiles are in GM
  *           score free    V -> C   both are in UB
  *         A credit of the masked ring answers the store it follows, so a slot's UB tile is free
- *         again with its GM slot.
+ *         again with its GM slot. So is its score tile: the scores of a pair answer masked tiles
+ *         that were stored after the d_aqk of two pairs before.
  *
  * Tails   Rows beyond the valid ones are zero in L1, never stored, never read from GM. Columns
  *         beyond them lie above the diagonal of every valid row.

@@ -19,7 +19,6 @@ class OutputGradVector
         if (range_.first == range_.end) {
             return;
         }
-        GrantAll();
         uint32_t pair = range_.first;
         MaskScores(pair + half_);
         for (; pair + kVectorCores < range_.end; pair += kVectorCores) {
@@ -28,7 +27,6 @@ class OutputGradVector
         }
         FinishScores(pair + half_);
         masked_.Drain();
-        TakeAllBack();
     }
 
   private:
@@ -52,22 +50,6 @@ class OutputGradVector
         wideTriangle_ = View<Bits>(ub_, OutputGradUb::wideTriangle, kScoreElems * kLanesPerFloat);
         MakeTriangle(triangle_, kChunk, 1);
         MakeTriangle(wideTriangle_, kChunk, kLanesPerFloat);
-    }
-
-    /// The score tiles in UB start free.
-    __aicore__ inline void GrantAll()
-    {
-        for (uint32_t slot = 0; slot < kDepth; ++slot) {
-            AscendC::SetFlag<AscendC::HardEvent::MTE3_MTE2>(slot);
-        }
-    }
-
-    /// Leaves every flag at zero.
-    __aicore__ inline void TakeAllBack()
-    {
-        for (uint32_t slot = 0; slot < kDepth; ++slot) {
-            AscendC::WaitFlag<AscendC::HardEvent::MTE3_MTE2>(slot);
-        }
     }
 
     /// tril(Aqk) of a task to the cube. An odd range leaves the second core without a task; it
@@ -106,7 +88,6 @@ class OutputGradVector
         const uint64_t target = walk_.ValueRow(task.batch, task.head, task.token) * kChunk;
         AscendC::LocalTensor<float> tile =
             View<float>(ub_, OutputGradUb::score + slot * OutputGradUb::scoreBytes, kScoreElems);
-        AscendC::WaitFlag<AscendC::HardEvent::MTE3_MTE2>(slot);
         AscendC::DataCopy(tile, OutputGradTile<float>(workspace_, OutputGradScoreAt(slot, half_)),
                           count);
         AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(kDepth + slot);
@@ -119,7 +100,6 @@ class OutputGradVector
         AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(kDepth + slot);
         AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(kDepth + slot);
         AscendC::DataCopy(dAqk_[target], tile, count);
-        AscendC::SetFlag<AscendC::HardEvent::MTE3_MTE2>(slot);
     }
 
     ChunkWalk walk_;

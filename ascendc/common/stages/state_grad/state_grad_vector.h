@@ -79,7 +79,6 @@ class StateGradVector
             View<float>(ub_, StateGradUb::rowFactors, kHalfRows * kRowRepeats * kBlockF32);
         tallColumn_ = MakeColumn(StateGradUb::tallColumn, kDim, kHalfRows);
         wideColumn_ = MakeColumn(StateGradUb::wideColumn, kHalfRows, kDim);
-        AscendC::PipeBarrier<PIPE_V>();
         const uint32_t group = AscendC::GetBlockIdx() / kVectorCores;
         for (uint32_t i = 0; i < kLaneCount; ++i) {
             Lane &lane = lanes_[i];
@@ -99,7 +98,7 @@ class StateGradVector
     }
 
     /// Byte offsets of the first column of an fp32 tile [rows, cols]: what Gather reads for a row of
-    /// the transposed tile.
+    /// the transposed tile. No barrier at its end.
     __aicore__ inline Bytes MakeColumn(uint32_t at, uint32_t rows, uint32_t cols)
     {
         AscendC::LocalTensor<int32_t> column = View<int32_t>(ub_, at, rows);
@@ -323,7 +322,8 @@ class StateGradVector
         AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(kIncomingFree + i);
     }
 
-    /// The decay of each of this core's rows, once per repeat of that row, in all lanes of a block.
+    /// The decay of each of this core's rows, once per repeat of that row, in all lanes of a block. No
+    /// barrier at its end.
     __aicore__ inline void SpreadDecay(Lane &lane)
     {
         const Float ofRows = lane.decay[half_ * kHalfRows];
@@ -331,7 +331,6 @@ class StateGradVector
             AscendC::Brcb(rowFactors_[repeat * kBlockF32], ofRows, kHalfRows / kBlockF32,
                           {kRowRepeats, kRowRepeats * kBlockF32});
         }
-        AscendC::PipeBarrier<PIPE_V>();
     }
 
     /// D = D - W, then on to the chunk before or the next item.
