@@ -41,7 +41,11 @@ def run_forward(tensors: tuple, options: dict[str, Any], train: bool) -> tuple:
 
 
 def keep(ctx, tensors: tuple, saved: Sequence[Tensor]) -> None:
-    """Saves for backward. Where q_hat and k_hat are kept, of q and k only the shape is needed."""
+    """Saves for backward. Where q_hat and k_hat are kept, of q and k only the shape is needed.
+
+    What is saved stays an output that requires grad: it ties a gradient of first order to this call,
+    so that a second one finds something to refuse.
+    """
     ctx.shapes = None
     if saved:
         q, k, *rest = tensors
@@ -52,7 +56,8 @@ def keep(ctx, tensors: tuple, saved: Sequence[Tensor]) -> None:
 
 def kept(ctx) -> tuple[tuple, tuple]:
     """(tensors, saved); a tensor of which only the shape was kept has one element."""
-    tensors, saved = ctx.saved_tensors[:_COUNT], ctx.saved_tensors[_COUNT:]
+    everything = ctx.saved_tensors  # read once: a checkpoint unpacks at every access
+    tensors, saved = everything[:_COUNT], everything[_COUNT:]
     if ctx.shapes:
         shaped = (torch.empty((), dtype=t, device=d).expand(s) for s, t, d in ctx.shapes)
         tensors = (*shaped, *tensors[2:])
@@ -86,10 +91,8 @@ class _ChunkKda(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         ctx.options, *tensors = inputs
-        saved = output[2:]
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*saved)
-        keep(ctx, tuple(tensors), saved)
+        keep(ctx, tuple(tensors), output[2:])
 
     @staticmethod
     def backward(ctx, d_out, d_state, *_):

@@ -149,7 +149,6 @@ def _setup(ctx, inputs, output) -> None:
     """What autograd._ChunkKda does in setup_context."""
     tensors, ctx.options = _split(inputs)
     ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(*output[2])
     autograd.keep(ctx, tensors, output[2])
 
 
