@@ -26,22 +26,30 @@ __aicore__ inline uint32_t RoundUp16(uint32_t value)
     return (value + kFractal - 1) / kFractal * kFractal;
 }
 
-/// Reads `rows` contiguous rows of `cols` elements into a tile of `tileRows` rows. MTE2; rows
-/// beyond `rows` keep what L1 held before.
-__aicore__ inline void LoadNz(const AscendC::LocalTensor<Bf16> &l1,
-                              const AscendC::GlobalTensor<Bf16> &gm, uint32_t rows, uint32_t cols,
-                              uint32_t tileRows)
+/// Reads `rows` rows of `cols` elements, `rowStep` (at most 65535) elements apart, into a tile of
+/// `tileRows` rows. MTE2; rows beyond `rows` keep what L1 held before.
+__aicore__ inline void LoadNzRows(const AscendC::LocalTensor<Bf16> &l1,
+                                  const AscendC::GlobalTensor<Bf16> &gm, uint32_t rows,
+                                  uint32_t cols, uint32_t rowStep, uint32_t tileRows)
 {
     AscendC::Nd2NzParams params;
     params.ndNum = 1;
     params.nValue = rows;
     params.dValue = cols;
     params.srcNdMatrixStride = 0;
-    params.srcDValue = cols;
+    params.srcDValue = rowStep;
     params.dstNzC0Stride = tileRows;
     params.dstNzNStride = 1;
     params.dstNzMatrixStride = 0;
     AscendC::DataCopy(l1, gm, params);
+}
+
+/// The same for contiguous rows.
+__aicore__ inline void LoadNz(const AscendC::LocalTensor<Bf16> &l1,
+                              const AscendC::GlobalTensor<Bf16> &gm, uint32_t rows, uint32_t cols,
+                              uint32_t tileRows)
+{
+    LoadNzRows(l1, gm, rows, cols, cols, tileRows);
 }
 
 /// Zeroes a tile. MTE2. Written as 16-bit integers: the bits of a bf16 zero.

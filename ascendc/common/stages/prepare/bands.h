@@ -5,12 +5,12 @@
  *   columns  for band i: k E(C_ij + S) of every earlier band j, and k / E(P) of band i itself where
  *            the gate is bounded
  *   rows     q E(P) and k E(P); beta enters after the product, in fp32
- *   rhs      [beta k E(G) | beta v], the right operand of wy; E(G) = E(P) E(Ga)
+ *   keys     beta k E(G), the right operand of w; E(G) = E(P) E(Ga)
  *   out      kg = k E(S) E(last),  qg = q E(G),  qg_scaled = bf16(scale qg) from the rounded qg
  *
  * Shapes  half a chunk, fp32 [32, 128], at a time; columns of one band, [16, 128]
  * UB      the suffix tile turns into k E(S); work tiles A and B
- * Flags   in: kInValues (v, half a chunk), free: kInGate after the keys; out: staging
+ * Flags   free: kInGate after the keys; out: staging
  */
 #ifndef FLA_PREPARE_BANDS_H
 #define FLA_PREPARE_BANDS_H
@@ -78,24 +78,6 @@ class BandStage
         }
     }
 
-    /// beta v of one half of the chunk.
-    __aicore__ inline void Values(VectorCore &c, uint32_t half)
-    {
-        const Float &v = c.work[0];
-        AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kInValues);
-        const uint32_t valid = RowsIn(c.task.at.rows, half * kHalfRows, kHalfRows);
-        if (valid > 0) {
-            Widen(v, c.v, valid * kDim);
-        }
-        if (valid < kHalfRows) {
-            AscendC::Duplicate(v[valid * kDim], 0.0f, (kHalfRows - valid) * kDim);
-        }
-        AscendC::PipeBarrier<PIPE_V>();
-        MulColumn(v, v, c.beta[half * kHalfRows * kBlockF32], kHalfRows);
-        AscendC::PipeBarrier<PIPE_V>();
-        c.StoreSlot(PrepareSlot::rhsU + half * kHalfElems * sizeof(bfloat16_t), v, kHalfElems);
-    }
-
   private:
     /// k / E(P): the columns of a band's own rows, anchored like them at the first row.
     __aicore__ static inline void DiagonalColumns(VectorCore &c, uint32_t half)
@@ -146,7 +128,7 @@ class BandStage
         AscendC::PipeBarrier<PIPE_V>();
         FromStart(c, k, half);
         AscendC::PipeBarrier<PIPE_V>();
-        c.StoreSlot(PrepareSlot::rhsW + at * sizeof(bfloat16_t), k, kHalfElems);
+        c.StoreSlot(PrepareSlot::keys + at * sizeof(bfloat16_t), k, kHalfElems);
         AscendC::PipeBarrier<PIPE_V>();
     }
 

@@ -20,34 +20,42 @@ using Narrow16 = AscendC::LocalTensor<bfloat16_t>;
 constexpr uint32_t kFractalF32 = kFractalElems / 2;
 constexpr uint32_t kFractalBytes = kFractalElems * sizeof(bfloat16_t);
 
+/// Akk as it is, and Akk diag(beta).
+enum AkkForm : uint32_t { kPlain, kScaled, kAkkForms };
+
 /// Byte offsets in L1: one block per vector core served, then what both share.
 struct PrepareL1 {
     static constexpr uint32_t rows = 0;  // q rows, k rows: bf16 [64, 128] each
     static constexpr uint32_t columns = rows + 2 * PrepareSlot::tile;  // per band, as in the slot
-    static constexpr uint32_t rhs = columns + 10 * kBandElems * sizeof(bfloat16_t);  // [64, 256]
-    static constexpr uint32_t inverse = rhs + 2 * PrepareSlot::tile;  // four blocks, fp32 [16, 16]
-    static constexpr uint32_t below = inverse + 4 * kBlockElems * sizeof(float);  // -L, bands 1..3
-    static constexpr uint32_t trip1 = below + 6 * kBlockElems * sizeof(float);    // T of two pairs
-    static constexpr uint32_t merged = trip1 + 2 * kBlockElems * sizeof(float);   // X of two pairs
-    static constexpr uint32_t trip2 = merged + 2 * kBlockElems * sizeof(float);   // T of 32 x 32
-    static constexpr uint32_t akk = trip2 + 4 * kBlockElems * sizeof(float);      // bf16 [64, 64]
-    static constexpr uint32_t lane = akk + kScoreElems * sizeof(bfloat16_t);
+    static constexpr uint32_t keys = columns + 10 * kBandElems * sizeof(bfloat16_t);  // [64, 128]
+    static constexpr uint32_t values = keys + PrepareSlot::tile;
+    static constexpr uint32_t inverse = values + PrepareSlot::tile;  // D, D': fp32 [16, 16] each
+    static constexpr uint32_t below = inverse + 8 * kBlockElems * sizeof(float);  // -L, bands 1..3
+    static constexpr uint32_t trip1 = below + 6 * kBlockElems * sizeof(float);    // T, T' of pairs
+    static constexpr uint32_t merged = trip1 + 4 * kBlockElems * sizeof(float);   // X of the pairs
+    static constexpr uint32_t trip2 = merged + 3 * kBlockElems * sizeof(float);   // T, T' 32 x 32
+    static constexpr uint32_t akk = trip2 + 8 * kBlockElems * sizeof(float);  // bf16 [64, 64] each
+    static constexpr uint32_t rest = akk + kAkkForms * kScoreElems * sizeof(bfloat16_t);
+    static constexpr uint32_t lane = rest + kBand * kChunk * sizeof(bfloat16_t);
     static constexpr uint32_t unit = kVectorCores * lane;                   // fp32 [16, 16]
     static constexpr uint32_t levels = unit + kBlockElems * sizeof(float);  // two in turn
     static constexpr uint32_t end = levels + 2 * PrepareSlot::levelTile;
 };
 static_assert(PrepareL1::end <= kL1Bytes, "prepare: the L1 plan is too big");
 
-/// L0A and L0B are used in halves; L0C: two product tiles in turn, then Akk of each vector core.
+/// L0A and L0B are used in halves; L0C: two product tiles in turn, then Akk and Akk diag(beta) of
+/// each vector core.
 struct PrepareL0 {
     static constexpr uint32_t half = kL0aBytes / 2;
     static constexpr uint32_t product = kBand * 2 * kDim * sizeof(float);
     static constexpr uint32_t akk = 2 * product;
-    static constexpr uint32_t akkLane = kScoreElems * sizeof(float);
+    static constexpr uint32_t akkTile = kScoreElems * sizeof(float);
+    static constexpr uint32_t akkLane = kAkkForms * akkTile;
     static constexpr uint32_t end = akk + kVectorCores * akkLane;
 };
 static_assert(PrepareL0::end <= kL0cBytes, "prepare: the L0C plan is too big");
-static_assert(2 * kDim * kChunk * sizeof(bfloat16_t) <= PrepareL0::half, "prepare: rhs is too big");
+static_assert(2 * kDim * kChunk * sizeof(bfloat16_t) <= PrepareL0::half,
+              "prepare: the right sides of wy are too big");
 
 /// Event ids. L1 (MTE2_MTE1, MTE1_MTE2): scores and finish per lane, levels in turn. M_FIX: L0C
 /// turns, then Akk per lane. M_MTE1 ids 0..2 belong to the framework.
@@ -155,13 +163,15 @@ struct CubeCore {
     }
 
     /// Akk of a lane in L0C, fp32 Nz [64, 64]; block (row, column) of 16 x 16 is contiguous.
-    __aicore__ inline Wide Akk(uint32_t lane)
+    __aicore__ inline Wide Akk(uint32_t lane, uint32_t form)
     {
-        return View<float>(l0c, PrepareL0::akk + lane * PrepareL0::akkLane, kScoreElems);
+        return View<float>(l0c,
+                           PrepareL0::akk + lane * PrepareL0::akkLane + form * PrepareL0::akkTile,
+                           kScoreElems);
     }
-    __aicore__ inline Wide AkkBlock(uint32_t lane, uint32_t row, uint32_t column)
+    __aicore__ inline Wide AkkBlock(uint32_t lane, uint32_t form, uint32_t row, uint32_t column)
     {
-        return Akk(lane)[(column * kBands + row) * kBlockElems];
+        return Akk(lane, form)[(column * kBands + row) * kBlockElems];
     }
 
     template <typename T>

@@ -106,6 +106,18 @@ class DecayStage
         AddChain(c, last1, c31, Total(c, 3));
     }
 
+    /// -exp(a_log) in 64 lanes.
+    __aicore__ static inline void Rate(Core &c, float aLog)
+    {
+        AscendC::Duplicate(c.rate, aLog, kLanesF32);
+        AscendC::PipeBarrier<PIPE_V>();
+        AscendC::Exp(c.rate, c.rate, kLanesF32);
+        AscendC::PipeBarrier<PIPE_V>();
+        AscendC::Mins(c.rate, c.rate, kHighestRate, kLanesF32);
+        AscendC::PipeBarrier<PIPE_V>();
+        AscendC::Muls(c.rate, c.rate, -1.0f, kLanesF32);
+    }
+
     /// gamma = rate * softplus(x) for up to half a chunk. `spare` may be where gamma goes.
     __aicore__ static inline void Softplus(Core &c, const Float &gamma, const Float &x,
                                            const Float &spare, uint32_t count)
@@ -180,18 +192,6 @@ class DecayStage
                 Softplus(c, c.prefix[at], x[at], inPrefix ? c.suffix[at] : c.prefix[at], part);
             }
         }
-    }
-
-    /// -exp(a_log) in 64 lanes.
-    __aicore__ static inline void Rate(Core &c, float aLog)
-    {
-        AscendC::Duplicate(c.rate, aLog, kLanesF32);
-        AscendC::PipeBarrier<PIPE_V>();
-        AscendC::Exp(c.rate, c.rate, kLanesF32);
-        AscendC::PipeBarrier<PIPE_V>();
-        AscendC::Mins(c.rate, c.rate, kHighestRate, kLanesF32);
-        AscendC::PipeBarrier<PIPE_V>();
-        AscendC::Muls(c.rate, c.rate, -1.0f, kLanesF32);
     }
 
     __aicore__ static inline void Bounded(Core &c, const Float &x, uint32_t count)

@@ -3,6 +3,7 @@
  * hats - rows of q and k scaled to length 1, and beta
  *
  *   rstd_i = (sum_d x_id^2 + epsilon)^-1/2     x_hat = bf16(x rstd), or x as it is     x = q, k
+ *   rest = beta_eff - bf16(beta_eff), on the diagonal of 16 x 16 blocks (merge_cube.h)
  *   beta_eff = beta | sigmoid(beta) | 2 sigmoid(beta)
  *
  * Vector  half a chunk at a time: squares 128 -> 64, block sums 64 -> 8 -> 1, 1 / sqrt (Rsqrt is
@@ -44,6 +45,23 @@ class HatStage
             Store(c);
             AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(kOutSmall);
         }
+    }
+
+    /// beta - bf16(beta) as diagonal blocks, into the slot of the round.
+    __aicore__ inline void Rest(VectorCore &c) const
+    {
+        const Half rounded = c.work[1].ReinterpretCast<bfloat16_t>();
+        const Float rest = c.work[1][kChunk];
+        Narrow(rounded, c.betaEff, kChunk);
+        AscendC::PipeBarrier<PIPE_V>();
+        Widen(rest, rounded, kChunk);
+        AscendC::PipeBarrier<PIPE_V>();
+        AscendC::Sub(rest, c.betaEff, rest, kChunk);
+        AscendC::PipeBarrier<PIPE_V>();
+        AscendC::Mul(c.work[0], c.diagonal, rest, kLanesF32, kBand,
+                     {1, 1, 1, kLaneBlocks, kLaneBlocks, 0});
+        AscendC::PipeBarrier<PIPE_V>();
+        c.StoreSlot(PrepareSlot::rest, c.work[0], kBand * kChunk);
     }
 
   private:
@@ -93,7 +111,7 @@ class HatStage
         }
     }
 
-    /// beta_eff of the valid rows, zero beyond, and its two broadcast forms.
+    /// beta_eff of the valid rows, zero beyond, and the forms in which it is needed.
     __aicore__ static inline void StepSize(VectorCore &c)
     {
         const PrepareTiling &t = c.args.t;
@@ -115,6 +133,11 @@ class HatStage
             AscendC::PipeBarrier<PIPE_V>();
         }
         AscendC::Brcb(c.beta, c.betaEff, kChunk / kBlockF32, {1, 8});
+        const Float lanes = c.BetaLanes(c.round);
+        for (uint32_t half = 0; half < 2; ++half) {  // of the columns of each block
+            AscendC::DataCopy(lanes[half * (kChunk / 2)], c.betaEff[half * kBlockF32],
+                              AscendC::DataCopyParams(kBands, 1, 1, 0));
+        }
         AscendC::PipeBarrier<PIPE_V>();
         AscendC::Muls(c.BetaNeg(c.round), c.beta, -1.0f, kChunk * kBlockF32);
     }

@@ -6,7 +6,8 @@
  *   hats    q_hat, k_hat = rows of q, k scaled to length 1 (hats.h)
  *   scores  Aqk = scale tril(q_hat k_hat^T o E)            L = stril(beta k_hat k_hat^T o E)
  *   solve   Akk = (I + L)^-1                               E_ij = E(G_i - G_j), E(x) = 2^x or e^x
- *   wy      [w | u] = Akk [beta k_hat E(G) | beta v]
+ *   wy      w = Akk (beta k_hat E(G)),  u = (Akk diag(beta)) v: v is read as it is, so the rounding
+ *           of u's operands is that of Akk diag(beta) below its diagonal (merge_cube.h)
  *   relay   qg = q_hat E(G), qg_scaled = scale qg          kg = k_hat E(G_last - G)
  *
  * Sums    No difference of two sums is ever taken: what an exponent needs is summed directly, so
@@ -32,7 +33,7 @@
  *         two slots per vector core, PrepareSlot below, whatever T is
  * Flags   per round, even and odd ids (never two sets outstanding):
  *             kOperands V->C  rows, columns, levels are in GM     kScores C->V  products are in GM
- *             kInverse  V->C  diagonal inverses, rhs are in GM    kFree   C->V  both have been read
+ *             kInverse  V->C  diagonal inverses, k E(G) are in GM kFree   C->V  both have been read
  * Tails   rows beyond the valid ones are zero (gamma 0, q, k, v, beta 0), tiles stay full-size,
  *         stores are cut. G of such rows is G of the last valid row, which kg needs anyway.
  * Limits  chunk 64, K = V = 128; with the bounded gate k_hat times 2^109 must stay finite
@@ -104,15 +105,15 @@ struct PrepareSlot {
     static constexpr uint32_t rowQ = 0;               // q_hat E(P), bf16 [64, 128]
     static constexpr uint32_t rowK = rowQ + tile;     // k_hat E(P)
     static constexpr uint32_t columns = rowK + tile;  // per band i: i + 1 blocks [16, 128] of k
-    static constexpr uint32_t rhsW = columns + 10 * kBandElems * sizeof(bfloat16_t);
-    static constexpr uint32_t rhsU = rhsW + tile;
-    static constexpr uint32_t off = rhsU + tile;  // per band i > 0: fp32 [32, 16 i]
+    static constexpr uint32_t keys = columns + 10 * kBandElems * sizeof(bfloat16_t);
+    static constexpr uint32_t rest = keys + tile;  // of beta, bf16 [16, 64], see hats.h
+    static constexpr uint32_t off = rest + kBand * kChunk * sizeof(bfloat16_t);  // see OffElement()
     static constexpr uint32_t diagonal = off + 6 * kScoreRows * kBand * sizeof(float);
     static constexpr uint32_t diagonalTile = kBands * kScoreRows * kBand * sizeof(float);
-    static constexpr uint32_t inverse = diagonal + diagonalTile;  // fp32 [16, 64], see solve.h
-    static constexpr uint32_t below = inverse + kBand * kChunk * sizeof(float);  // -L, bands 1..3
-    static constexpr uint32_t trips = below + 6 * kBlockElems * sizeof(float);
-    static constexpr uint32_t end = trips + 8 * kBlockElems * sizeof(float);
+    static constexpr uint32_t inverse = diagonal + diagonalTile;  // fp32 2 x [16, 64], see solve.h
+    static constexpr uint32_t below = inverse + 2 * kBand * kChunk * sizeof(float);  // -L, 1..3
+    static constexpr uint32_t trips = below + 6 * kBlockElems * sizeof(float);  // see merge_cube.h
+    static constexpr uint32_t end = trips + 15 * kBlockElems * sizeof(float);
     // Where the gate has no bound: per level q and k tiles, then the products of all levels.
     static constexpr uint32_t levels = end;
     static constexpr uint32_t levelTile = 2 * tile;

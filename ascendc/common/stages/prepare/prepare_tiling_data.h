@@ -50,7 +50,7 @@ enum PrepareOutput : uint32_t {
 
 /// GM workspace of one vector core, in bytes: a ring of slots, then the unit tile (prepare.h).
 constexpr uint32_t kPrepareSlots = 2;
-constexpr uint32_t kPrepareSlotBytes = 142 * 1024;
+constexpr uint32_t kPrepareSlotBytes = 139 * 1024;
 constexpr uint32_t kPrepareLevels = 5;  // extra operand tiles where the gate has no bound
 constexpr uint32_t kPrepareLevelBytes = (32 + 8) * 1024;
 constexpr uint32_t kPrepareUnitBytes = 4 * 1024;

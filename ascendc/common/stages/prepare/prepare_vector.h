@@ -42,10 +42,6 @@ class PrepareVector
                 AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(kInScores);
                 solve_.Fetch(c_, previousSlot);
             }
-            if (now) {
-                bands_.Values(c_, 1);
-                NextValues(round);
-            }
             if (before) {
                 solve_.Run(c_, previous, previousSlot);
                 workBusy_ = true;
@@ -77,7 +73,6 @@ class PrepareVector
             FetchGate();
             FetchKeys();
             FetchSmall();
-            FetchValues(next_, 0);
         }
     }
 
@@ -100,8 +95,8 @@ class PrepareVector
         }
     }
 
-    /// Everything the cube needs for the scores of this round, half of the right side of wy, and
-    /// the loads of the next round as soon as a tile is free.
+    /// Everything the cube needs for the scores of this round, the keys of its w, and the loads of
+    /// the next round as soon as a tile is free.
     __aicore__ inline void Operands(uint32_t round, bool now)
     {
         const bool more = rounds_.Has(round + 1, lane_);
@@ -121,9 +116,7 @@ class PrepareVector
             AscendC::CrossCoreWaitFlag(FlagOf(kFree, round - kPrepareSlots));
         }
         if (now) {
-            bands_.Values(c_, 0);
-            Turn(kInValues);
-            FetchValues(c_.task, 1);
+            hats_.Rest(c_);
             gate_.Factors(c_);
             bands_.Keys(c_);
             if (more) {
@@ -154,14 +147,6 @@ class PrepareVector
             AscendC::WaitFlag<AscendC::HardEvent::MTE3_MTE2>(kInKeys);
         }
         FetchKeys();
-    }
-
-    __aicore__ inline void NextValues(uint32_t round)
-    {
-        if (rounds_.Has(round + 1, lane_)) {
-            Turn(kInValues);
-            FetchValues(next_, 0);
-        }
     }
 
     /// Where the rows of a task lie.
@@ -220,18 +205,6 @@ class PrepareVector
         FetchRows(c_.q, c_.args.q, task.keyIn, task.keyStep, task.at.rows);
         FetchRows(c_.k, c_.args.k, task.keyIn, task.keyStep, task.at.rows);
         AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(kInKeys);
-    }
-
-    /// Half a chunk of v.
-    __aicore__ inline void FetchValues(const VectorTask &task, uint32_t half)
-    {
-        const uint32_t skip = half * kHalfRows;
-        const uint32_t rows = RowsIn(task.at.rows, skip, kHalfRows);
-        if (rows > 0) {
-            FetchRows(c_.v, c_.args.v, task.valueIn + static_cast<uint64_t>(skip) * task.valueStep,
-                      task.valueStep, rows);
-        }
-        AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(kInValues);
     }
 
     /// beta of the chunk and the bias of its head.

@@ -10,13 +10,14 @@
  *   Aqk = scale * (those blocks and D), zero above the diagonal
  *   X_b = (I + L_b)^-1 for the four 16 x 16 blocks b side by side, by substitution:
  *       X = I;  for j = 0 .. 14:  X[i] += (-L)[i][j] X[j]  for all rows i > j
+ *   and X_b diag(beta), with which the cube makes Akk diag(beta) beside Akk (merge_cube.h)
  *
  * Lanes   a row of X is [2 column halves][4 blocks][8 columns], so that one 32-byte block is 8
  *         columns of one block and the cube finds its fractals; factors -L[i][j] of the four blocks
  *         are spread over neighbouring 32-byte blocks by Brcb, index (i, j, block).
  * Shapes  D fp32 [4, 32, 16] per level; X fp32 [16, 64]; Aqk bf16 [64, 64]
  * UB      D and q k^T in work tile B (levels 0..3 of D in the prefix tile), k k^T in the chain
- *         tile, X in work tile A, factors 32K in the prefix tile
+ *         tile, X and X diag(beta) in work tile A, factors 32K in the prefix tile
  * Flags   in: kInScores; out: kOutAqk, kOutWork (-L, then X)
  */
 #ifndef FLA_PREPARE_SOLVE_H
@@ -37,6 +38,7 @@ class SolveStage
         levels_ = c.args.t.gate == kGateBounded ? 1 : kPrepareLevels;
         AscendC::Duplicate(c.aqk.ReinterpretCast<int16_t>(), static_cast<int16_t>(0), kScoreElems);
         AscendC::Duplicate(c.unit, 0.0f, kBand * kChunk);
+        AscendC::Duplicate(c.diagonal, 0.0f, kBand * kChunk);
         AscendC::Duplicate(Mask(c, 0).ReinterpretCast<int16_t>(), static_cast<int16_t>(0),
                            levels_ * kBands * kScoreRows);
         AscendC::PipeBarrier<PIPE_V>();
@@ -44,6 +46,8 @@ class SolveStage
             const uint64_t four = 0x01010101ULL << row % 8;
             uint64_t lanes[2] = {row < 8 ? four : four << 32, 0};
             AscendC::Duplicate(c.unit[row * kChunk], 1.0f, lanes, 1, 1, kLaneBlocks);
+            uint64_t columns[2] = {0x0001000100010001ULL << row, 0};
+            AscendC::Duplicate(c.diagonal[row * kChunk], 1.0f, columns, 1, 1, kLaneBlocks);
             for (uint32_t level = 0; level < levels_; ++level) {
                 MaskRow(c, level, row);
             }
@@ -209,10 +213,12 @@ class SolveStage
             }
             AscendC::PipeBarrier<PIPE_V>();
         }
+        AscendC::Mul(x[kBand * kChunk], x, c.BetaLanes(c.round - 1), kLanesF32, kBand,
+                     {1, 1, 1, kLaneBlocks, kLaneBlocks, 0});
         AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(kOutWork);
         AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(kOutWork);
         AscendC::DataCopy(c.Gm<float>(c.args.workspace + previous + PrepareSlot::inverse), x,
-                          kBand * kChunk);
+                          2 * kBand * kChunk);
         AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(kOutWork);
     }
 

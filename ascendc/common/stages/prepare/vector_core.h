@@ -38,18 +38,20 @@ struct PrepareUb {
     static constexpr uint32_t suffix = prefix + tile;  // g as it comes, then S, E(S), k E(S)
     static constexpr uint32_t q = suffix + tile;       // bf16 [64, 128]
     static constexpr uint32_t k = q + tile / 2;
-    static constexpr uint32_t v = k + tile / 2;      // bf16 [32, 128]: half a chunk at a time
-    static constexpr uint32_t workA = v + half / 2;  // fp32 [32, 128]
+    static constexpr uint32_t workA = k + tile / 2;  // fp32 [32, 128]
     static constexpr uint32_t workB = workA + half;
     static constexpr uint32_t out = workB + half;  // bf16 [32, 128], two in turn
     static constexpr uint32_t aqk = out + half;    // bf16 [64, 64], zero above the diagonal
     static constexpr uint32_t chain = aqk + kScoreElems * sizeof(bfloat16_t);
     static constexpr uint32_t beta = chain + Chain::rows * kDim * sizeof(float);  // [64, 8]
-    static constexpr uint32_t betaNeg = beta + kChunk * kBlockBytes;  // two rounds in turn
-    static constexpr uint32_t betaIn = betaNeg + 2 * kChunk * kBlockBytes;
+    // -beta [64, 8] and beta [64] of two rounds in turn.
+    static constexpr uint32_t betaNeg = beta + kChunk * kBlockBytes;
+    static constexpr uint32_t betaLanes = betaNeg + 2 * kChunk * kBlockBytes;
+    static constexpr uint32_t betaIn = betaLanes + 2 * kChunk * sizeof(float);
     static constexpr uint32_t bias = betaIn + kChunk * kBlockBytes;
     static constexpr uint32_t unit = bias + kDim * sizeof(float);  // four 16 x 16 unit blocks
-    static constexpr uint32_t masks = unit + kBand * kChunk * sizeof(float);
+    static constexpr uint32_t diagonal = unit + kBand * kChunk * sizeof(float);  // by columns
+    static constexpr uint32_t masks = diagonal + kBand * kChunk * sizeof(float);
     static constexpr uint32_t mask = kBands * kScoreRows * sizeof(uint16_t);
     static constexpr uint32_t qRstd = masks + kPrepareLevels * mask;  // [64] each from here
     static constexpr uint32_t kRstd = qRstd + kChunk * sizeof(float);
@@ -62,7 +64,7 @@ struct PrepareUb {
 static_assert(PrepareUb::end <= kUbBytes, "prepare: the UB plan is too big");
 
 /// Event ids: what arrives (MTE2_V, V_MTE2) and what leaves (V_MTE3, MTE3_V).
-enum InEvent : int32_t { kInGate, kInKeys, kInValues, kInSmall, kInScores };
+enum InEvent : int32_t { kInGate, kInKeys, kInSmall, kInScores };
 enum OutEvent : int32_t { kOutStage, kOutWork = 2, kOutAqk = 4, kOutSmall = 5 };
 
 /// A task with the places of its rows: inputs by layout, outputs head-major.
@@ -77,9 +79,9 @@ struct VectorTask {
 struct VectorCore {
     PrepareArgs args;
     AscendC::TBuf<AscendC::TPosition::VECCALC> ub;
-    Float prefix, suffix, work[2], chain, beta, betaNeg, bias, unit;
+    Float prefix, suffix, work[2], chain, beta, bias, unit, diagonal;
     Float qRstd, kRstd, betaEff, ones, bound, rate;
-    Half q, k, v, aqk;
+    Half q, k, aqk;
     AscendC::GlobalTensor<uint8_t> workspace;
     VectorTask task;  // of this round
     uint32_t round = 0;
@@ -100,6 +102,7 @@ struct VectorCore {
         beta = View<float>(ub, PrepareUb::beta, kChunk * kBlockF32);
         bias = View<float>(ub, PrepareUb::bias, kDim);
         unit = View<float>(ub, PrepareUb::unit, kBand * kChunk);
+        diagonal = View<float>(ub, PrepareUb::diagonal, kBand * kChunk);
         qRstd = View<float>(ub, PrepareUb::qRstd, kChunk);
         kRstd = View<float>(ub, PrepareUb::kRstd, kChunk);
         betaEff = View<float>(ub, PrepareUb::betaEff, kChunk);
@@ -108,7 +111,6 @@ struct VectorCore {
         rate = View<float>(ub, PrepareUb::rate, kChunk);
         q = View<bfloat16_t>(ub, PrepareUb::q, kChunkElems);
         k = View<bfloat16_t>(ub, PrepareUb::k, kChunkElems);
-        v = View<bfloat16_t>(ub, PrepareUb::v, kHalfElems);
         aqk = View<bfloat16_t>(ub, PrepareUb::aqk, kScoreElems);
         hatsLeave = (args.t.outputs & kOutHats) != 0 || args.t.gate != kGateBounded;
         AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(kOutStage);
@@ -129,11 +131,17 @@ struct VectorCore {
         }
     }
 
-    /// -beta of a round: still needed one round later, where the gate has no bound.
+    /// -beta of a round, spread over blocks: the solve needs it one round later.
     __aicore__ inline Float BetaNeg(uint32_t ofRound)
     {
         return View<float>(ub, PrepareUb::betaNeg + ofRound % 2 * kChunk * kBlockBytes,
                            kChunk * kBlockF32);
+    }
+
+    /// beta of a round in the order of the lanes of X (solve.h): [2 column halves][4 blocks][8].
+    __aicore__ inline Float BetaLanes(uint32_t ofRound)
+    {
+        return View<float>(ub, PrepareUb::betaLanes + ofRound % 2 * kChunk * sizeof(float), kChunk);
     }
 
     template <typename T>
