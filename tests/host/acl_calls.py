@@ -147,3 +147,25 @@ def prepare(T: int = 64, HK: int = 1, HV: int = 1, mode: str = "none", **changes
             axes = param.shapes("BNSD")[0]
             arguments[param.name] = Tensor.zeros(tuple(sizes[axis[0]] for axis in axes), param.dtypes[0])
     return Call("chunk_kda_fwd_prepare", arguments | changes)
+
+
+def bwd_prepare(T: int = 64, HV: int = 1, rank: int = 4, **changes) -> Call:
+    lead = (1,) * (rank - 3)
+    arguments = {
+        **{name: Tensor.zeros((*lead, HV, T, 128), "bfloat16") for name in ("v_new", "d_o", "dv_local")},
+        "aqk": Tensor.zeros((*lead, HV, T, 64), "bfloat16"),
+        "h": Tensor.zeros((*lead, -(-T // 64), HV, 128, 128), "bfloat16"),
+        "d_aqk": Tensor.zeros((*lead, HV, T, 64), "float32"),
+        "dq_raw": Tensor.zeros((*lead, HV, T, 128), "float32"),
+    }
+    return Call("chunk_kda_bwd_prepare", arguments | changes)
+
+
+def bwd_dhu(T: int = 64, HV: int = 1, **changes) -> Call:
+    names = ("q", "k", "w", "d_o", "dv", "dv2")
+    arguments = {
+        **{name: Tensor.zeros((1, HV, T, 128), "bfloat16") for name in names},
+        "gk": Tensor.zeros((1, HV, T, 128), "float32"),
+        "dh": Tensor.zeros((1, -(-T // 64), HV, 128, 128), "bfloat16"),
+    }
+    return Call("chunk_gated_delta_rule_bwd_dhu", arguments | changes)

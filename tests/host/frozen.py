@@ -34,10 +34,31 @@ aclnnStatus aclnnChunkKdaFwdFinalizeGetWorkspaceSize(
     uint64_t *workspaceSize, aclOpExecutor **executor);
 """
 
+BWD_PREPARE = """
+aclnnStatus aclnnChunkKdaBwdPrepareGetWorkspaceSize(
+    const aclTensor *aqk, const aclTensor *vNew, const aclTensor *dO, const aclTensor *h,
+    const aclIntArray *cuSeqlensOptional, const aclIntArray *chunkIndicesOptional,
+    double scale, int64_t chunkSize, bool stateVFirst,
+    const aclTensor *dAqkOut, const aclTensor *dvOut, const aclTensor *dqRawOut,
+    uint64_t *workspaceSize, aclOpExecutor **executor);
+"""
+
+BWD_DHU = """
+aclnnStatus aclnnChunkGatedDeltaRuleBwdDhuGetWorkspaceSize(
+    const aclTensor *q, const aclTensor *k, const aclTensor *w, const aclTensor *dO, const aclTensor *dv,
+    const aclTensor *gOptional, const aclTensor *gkOptional, const aclTensor *h0Optional, const aclTensor *dhtOptional,
+    const aclIntArray *cuSeqlensOptional, const aclIntArray *chunkIndicesOptional,
+    double scale, int64_t chunkSize, bool useExp2, bool stateVFirst,
+    const aclTensor *dhOut, const aclTensor *dh0Out, const aclTensor *dv2Out,
+    uint64_t *workspaceSize, aclOpExecutor **executor);
+"""
+
 PHASE_TWO = "aclnnStatus {name}(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream);"
 
 FROZEN = {
     "chunk_kda_fwd_prepare": PREPARE,
     "chunk_fwd_h": FWD_H,
     "chunk_kda_fwd_finalize": FINALIZE,
+    "chunk_kda_bwd_prepare": BWD_PREPARE,
+    "chunk_gated_delta_rule_bwd_dhu": BWD_DHU,
 }

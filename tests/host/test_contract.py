@@ -7,7 +7,7 @@ import ctypes
 
 import numpy as np
 import pytest
-from acl_calls import Acl, Call, Tensor, finalize, fwd_h, prepare
+from acl_calls import Acl, Call, Tensor, bwd_dhu, bwd_prepare, finalize, fwd_h, prepare
 
 NULL, INVALID = 161001, 161002
 
@@ -166,6 +166,47 @@ REFUSALS = {
         INVALID,
         "chunk_indices[0] is 1, but the canonical order of cu_seqlens has 0 there",
     ),
+    # what a plan knows and the contract does not
+    "ranks mixed": (
+        bwd_prepare(v_new=bf16(1, 64, 128)),
+        INVALID,
+        "v_new has rank 3, but aqk has rank 4: give all tensors with a batch axis, or none",
+    ),
+    "states of another rank": (
+        bwd_prepare(rank=3, h=bf16(1, 1, 1, 128, 128)),
+        INVALID,
+        "h has rank 5, but aqk has rank 3",
+    ),
+    "scale of scores not finite": (
+        bwd_prepare(scale=1e39),
+        INVALID,
+        "scale = 1e+39 is not a finite float32",
+    ),
+    "scale of queries not finite": (
+        bwd_dhu(scale=float("nan")),
+        INVALID,
+        "scale = nan is not a finite float32",
+    ),
+    "h0 without dh0": (
+        bwd_dhu(h0=fp32(1, 1, 128, 128)),
+        INVALID,
+        "h0 is given, but dh0 is null: give both or none",
+    ),
+    "dh0 without h0": (
+        bwd_dhu(dh0=fp32(1, 1, 128, 128)),
+        INVALID,
+        "h0 is null, but dh0 is given: give both or none",
+    ),
+    "dh0 of another type": (
+        bwd_dhu(h0=bf16(1, 1, 128, 128), dh0=fp32(1, 1, 128, 128)),
+        INVALID,
+        "h0 is bfloat16, but dh0 is float32: dh0 comes in the type of h0",
+    ),
+    "scalar gate of the backward": (
+        bwd_dhu(g=fp32(1, 1, 64)),
+        INVALID,
+        "g is given; the scalar gate belongs to",
+    ),
 }
 
 
@@ -184,6 +225,9 @@ def test_right_calls_pass(acl):
     for layout in ("BSND", "BNSD", "TND", "NTD"):
         assert acl.run(finalize(T=70, HV=2, layout=layout)) == 0, acl.error()
     assert acl.run(finalize(layout="NTD", v_new=bf16(1, 1, 64, 128))) == 0, acl.error()
+    state = {"h0": fp32(1, 2, 128, 128), "dht": bf16(1, 2, 128, 128), "dh0": fp32(1, 2, 128, 128)}
+    for call in (bwd_dhu(), bwd_dhu(T=70, HV=2, **state), bwd_prepare(T=70, HV=2), bwd_prepare(rank=3)):
+        assert acl.run(call) == 0, acl.error()
 
 
 def test_indices_are_made_when_left_out(acl):
