@@ -71,7 +71,9 @@ struct FastLaunch {
     std::mutex lock;              // everything below
     std::condition_variable gate;
     std::atomic<uint64_t> progress{0};
-    uint32_t alive = 0, asleep = 0;  // threads
+    uint32_t alive = 0;  // threads
+    uint32_t asleep =
+        0;  // of them, since the last progress; one that was woken may still lie there
     GlobalFlag global[3][kFlagIds];  // AIC, AIV, both
     std::string deadlock, fault;
 };
@@ -199,7 +201,7 @@ bool WaitAtGate(FastLaunch &launch, uint64_t seen, const std::vector<std::unique
         }
     }
     std::unique_lock<std::mutex> hold(launch.lock);
-    ++launch.asleep;
+    launch.asleep += launch.progress.load() == seen ? 1 : 0;
     while (launch.progress.load() == seen && !launch.abort.load()) {
         if (launch.asleep == launch.alive) {
             launch.abort.store(true);
@@ -208,7 +210,6 @@ bool WaitAtGate(FastLaunch &launch, uint64_t seen, const std::vector<std::unique
         }
         launch.gate.wait(hold);
     }
-    --launch.asleep;
     if (launch.abort.load()) {
         DescribeBlocked(launch, mine);
         return false;
@@ -317,6 +318,7 @@ void GlobalSet(FastCore &me, int which, int flag)
         }
     }
     launch.progress.fetch_add(1, std::memory_order_release);
+    launch.asleep = 0;
     launch.gate.notify_all();
 }
 
