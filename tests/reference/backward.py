@@ -149,6 +149,6 @@ def chain_gradients(
     grads["initial_state"] = turn(stages["dh0"])
     if round_slots:
         types = {**inputs.dtypes, "initial_state": inputs.state_dtype}
-        grads = {n: to_dtype(x, types[n]) for n, x in grads.items()}
+        grads = {n: to_dtype(x, types.get(n, "float32")) for n, x in grads.items()}
     o = stages["o"][0] if layout in ("NTD", "TND") else stages["o"]
     return {"o": o, "final_state": turn(stages["final_state"])} | grads

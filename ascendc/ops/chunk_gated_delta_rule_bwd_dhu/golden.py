@@ -6,7 +6,7 @@ E(x) = 2^x when use_exp2 else e^x:
 
     D      = dht or 0                                       gradient of the state after the last chunk
     dh[c]  = D                                              gradient of the state on exit of chunk c
-    dv2[c] = dv[c] + k[c] @ D
+    dv2[c] = dv[c] + k[c] @ dh[c]
     D      = diag(E(gk_last)) D + scale q[c]^T @ d_o[c] - w[c]^T @ dv2[c]
     dh0    = D after the first chunk
 """
@@ -96,7 +96,7 @@ def golden(
         for a in reversed(range(first, last, CHUNK)):
             rows = (b, slice(None), slice(a, min(a + CHUNK, last)))
             exits.append(to16(state[n].copy()))
-            dv2[rows] = to16(dv[rows] + k[rows] @ state[n])
+            dv2[rows] = to16(dv[rows] + k[rows] @ exits[-1])
             decay = base ** gk[rows][:, -1, :, None]
             state[n] = decay * state[n] + scale * np.swapaxes(q[rows], -1, -2) @ d_o[rows]
             state[n] -= np.swapaxes(w[rows], -1, -2) @ dv2[rows]
