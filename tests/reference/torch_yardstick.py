@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chunk KDA forward in eager PyTorch, written from the formulas: the yardstick of tools/bench.
+"""Chunk KDA in PyTorch, written from the formulas: the yardstick of tools/bench.
 
 fp32 throughout, head-major tensors: q, k, g [BH, T, K], v [BH, T, V], beta [BH, T]; g is the
 natural-log gate step. A chunk has 64 rows in four bands of 16. Between bands the decay factors as
@@ -8,9 +8,15 @@ the anchor, which holds for gates down to about -10 per step.
 
 Work that needs no state is done for `GROUP` chunk-heads at a time, so that it stays in the caches;
 the chunk recurrence then runs over all heads at once.
+
+`chunk_forward` writes into buffers, for a forward alone. `chunk_train` is the same as a function
+that autograd can go through: tensors are split, not sliced (the gradient of a slice is as large as
+the tensor), and nothing is written in place.
 """
 
 from __future__ import annotations
+
+import functools
 
 import torch
 
@@ -116,3 +122,67 @@ def _relay(left, u, kg, aqk, decay, sizes):
         out[:, c] = torch.baddbmm(carried[:, CHUNK:], aqk[:, c], v_new)
         state = torch.baddbmm(state.mul_(decay[:, c]), kg[:, c].transpose(1, 2), v_new)
     return out.view(heads, chunks * CHUNK, -1), state
+
+
+def _train_scores(q, k, total, scale, lower):
+    """`_scores` as a function: scale * q k^T and k k^T with decay, lower triangles."""
+    n, _, width = k.shape
+    bands = total.view(n, BANDS, BAND, width)
+    q, k = q.view(n, BANDS, BAND, width), k.view(n, BANDS, BAND, width)
+    first, last, middle = bands[:, :, :1], bands[:, :, -1:], bands[:, :, BAND // 2 : BAND // 2 + 1]
+    rows = torch.cat([q, k], 2)
+    centred = (bands - middle).exp()
+    near = (rows * centred.repeat(1, 1, 2, 1)) @ (k * (middle - bands).exp()).transpose(2, 3)
+    far = (rows * (bands - first).exp().repeat(1, 1, 2, 1)).unbind(1)
+    columns = k * (last - bands).exp()
+    strips = [torch.nn.functional.pad(near[:, 0], (0, CHUNK - BAND))]
+    for i in range(1, BANDS):
+        earlier = (columns[:, :i] * (first[:, i : i + 1] - last[:, :i]).exp()).reshape(n, i * BAND, width)
+        wide = torch.cat([far[i] @ earlier.transpose(1, 2), near[:, i]], 2)
+        strips.append(torch.nn.functional.pad(wide, (0, CHUNK - (i + 1) * BAND)))
+    both = torch.stack(strips, 1)
+    aqk, products = both.split(BAND, 2)
+    return aqk.reshape(n, CHUNK, CHUNK) * (lower * scale), products.reshape(n, CHUNK, CHUNK)
+
+
+def _train_chunk(q, k, v, g, beta, scale):
+    """What needs no state, for one group of chunks: [w ; q exp(G)], u, kg, aqk, decay."""
+    lower = torch.ones(CHUNK, CHUNK, dtype=q.dtype).tril()
+    total = g.cumsum(1)
+    aqk, products = _train_scores(q, k, total, scale, lower)
+    system = (products * beta).tril(-1) + torch.eye(CHUNK, dtype=q.dtype)
+    grown = total.exp()
+    both = _solve(system, torch.cat([k * grown, v], 2) * beta)
+    w, u = both.split(v.shape[-1], 2)
+    left = torch.cat([w, q * (grown * scale)], 1)
+    return left, u, k * (total[:, -1:] - total).exp(), aqk, grown[:, -1].unsqueeze(-1)
+
+
+def _train_step(state, left, u, kg, aqk, decay):
+    """One chunk of every head: its output and the next state."""
+    carried, grown = (left @ state).split(CHUNK, 1)
+    v_new = u - carried
+    return torch.baddbmm(grown, aqk, v_new), torch.baddbmm(state * decay, kg.transpose(1, 2), v_new)
+
+
+def chunk_train(q, k, v, g, beta, scale, chunk=_train_chunk, step=_train_step):
+    """o [BH, T, V] and the final state, for autograd. `chunk` and `step` may be compiled ones."""
+    heads, length, width = q.shape
+    chunks = length // CHUNK
+    parts = [x.reshape(heads * chunks, CHUNK, -1).split(GROUP) for x in (q, k, v, g, beta)]
+    made = [chunk(*group, scale) for group in zip(*parts, strict=True)]
+    relay = [torch.cat(x).unflatten(0, (heads, chunks)).unbind(1) for x in zip(*made, strict=True)]
+    state, out = q.new_zeros(heads, width, v.shape[-1]), []
+    for tensors in zip(*relay, strict=True):
+        o, state = step(state, *tensors)
+        out.append(o)
+    return torch.stack(out, 1).view(heads, length, -1), state
+
+
+def compiled_train():
+    """chunk_train with its two parts compiled."""
+    parts = {
+        "chunk": torch.compile(_train_chunk, dynamic=False),
+        "step": torch.compile(_train_step, dynamic=False),
+    }
+    return functools.partial(chunk_train, **parts)
