@@ -25,6 +25,36 @@ __aicore__ inline void Narrow(const AscendC::LocalTensor<bfloat16_t> &narrow,
     AscendC::Cast(narrow, wide, AscendC::RoundMode::CAST_RINT, count);
 }
 
+/// E(gate): 2^gate with `isBase2`, else e^gate. 0 for any gate below the range of fp32, -inf
+/// included. `gate` holds bf16 or fp32. No barrier at its end.
+__aicore__ inline void MakeDecay(const AscendC::LocalTensor<float> &decay,
+                                 const AscendC::LocalTensor<float> &gate, bool isBf16, bool isBase2,
+                                 uint32_t count)
+{
+    constexpr float kLn2 = 0.69314718055994530942f;
+    if (isBf16) {
+        Widen(decay, gate.ReinterpretCast<bfloat16_t>(), count);
+    } else {
+        AscendC::DataCopy(decay, gate, count);
+    }
+    AscendC::PipeBarrier<PIPE_V>();
+    AscendC::Muls(decay, decay, isBase2 ? kLn2 : 1.0f, count);
+    AscendC::PipeBarrier<PIPE_V>();
+    AscendC::Exp(decay, decay, count);
+}
+
+/// One factor per row, laid out for repeats over rows of kDim: in all lanes of a block, once for each
+/// repeat of the row. fp32 [rows, kDim / kLanesF32, kBlockF32]. No barrier at its end.
+__aicore__ inline void SpreadRows(const AscendC::LocalTensor<float> &blocks,
+                                  const AscendC::LocalTensor<float> &ofRows, uint32_t rows)
+{
+    constexpr uint32_t kRepeats = kDim / kLanesF32;
+    for (uint32_t repeat = 0; repeat < kRepeats; ++repeat) {
+        AscendC::Brcb(blocks[repeat * kBlockF32], ofRows, rows / kBlockF32,
+                      {kRepeats, kRepeats * kBlockF32});
+    }
+}
+
 /// Bits of a lower triangle with its diagonal, for And: row i of `rows` keeps the lanes of its
 /// first i + 1 entries of `entryLanes` 16-bit lanes. And clears whatever the rest holds, NaN too.
 __aicore__ inline void MakeTriangle(const AscendC::LocalTensor<uint16_t> &tile, uint32_t rows,

@@ -40,8 +40,8 @@
 #include "kernel_operator.h"
 
 #include "state_tiling_data.h"
-#include "chunk_walk.h"
 #include "cross_core.h"
+#include "lane_walk.h"
 #include "local_memory.h"
 
 namespace fla
@@ -130,83 +130,19 @@ __aicore__ inline uint64_t ExchangeAt(uint32_t group, uint32_t lane)
     return static_cast<uint64_t>(group * kLanes + lane) * kExchangeElems;
 }
 
-/// One chunk of one item, as both bodies see it.
-struct StateStep {
-    uint64_t row;        // first row in [B, HV, T, *]
-    uint64_t entryTile;  // h tile of this chunk
-    uint64_t itemTile;   // initial and final state tile
-    uint32_t rows;       // valid rows; 0 = an empty sequence, which has no chunk
-    bool last;           // no further chunk in this item
-};
+using StateLane = LaneWalk<false>;
 
-/// The items of one lane, chunk by chunk. Item i belongs to lane (i / groups) % kLanes of group i %
-/// groups.
-class StateLane
+__aicore__ inline void InitStateLane(StateLane &walk, const StateArgs &args, uint32_t lane,
+                                     uint32_t group)
 {
-  public:
-    __aicore__ inline void Init(const StateArgs &args, uint32_t lane, uint32_t group,
-                                uint32_t groups)
-    {
-        const StateTiling &t = args.t;
-        walk_.Init({t.tokens, t.valueHeads, 1, t.sequences, t.chunks, t.packed}, args.cuSeqlens,
-                   args.chunkIndices);
-        valueHeads_ = t.valueHeads;
-        items_ = t.sequences * t.valueHeads;
-        stride_ = groups * kLanes;
-        item_ = group + lane * groups;
-        Enter();
-    }
-
-    __aicore__ inline bool Live() const { return item_ < items_; }
-    __aicore__ inline const StateStep &Now() const { return step_; }
-
-    __aicore__ inline void Next()
-    {
-        if (step_.last) {
-            item_ += stride_;
-            Enter();
-            return;
-        }
-        step_.row += kChunk;
-        step_.entryTile += valueHeads_;
-        left_ -= kChunk;
-        Cut();
-    }
-
-  private:
-    /// Stands on the first chunk of the current item.
-    __aicore__ inline void Enter()
-    {
-        if (!Live()) {
-            return;
-        }
-        const uint32_t sequence = item_ / valueHeads_;
-        const uint32_t head = item_ % valueHeads_;
-        const SequenceSpan span = walk_.Sequence(sequence);
-        step_.row = walk_.ValueRow(span.batch, head, span.token);
-        step_.entryTile = walk_.StateTile(span.firstChunk, head);
-        step_.itemTile = walk_.StateTile(sequence, head);
-        left_ = span.length;
-        Cut();
-    }
-
-    __aicore__ inline void Cut()
-    {
-        step_.rows = left_ < kChunk ? left_ : kChunk;
-        step_.last = left_ <= kChunk;
-    }
-
-    ChunkWalk walk_;
-    StateStep step_;
-    uint32_t valueHeads_ = 0;
-    uint32_t items_ = 0;
-    uint32_t item_ = 0;
-    uint32_t stride_ = 0;
-    uint32_t left_ = 0;  // tokens from this chunk to the end of the sequence
-};
+    const StateTiling &t = args.t;
+    walk.Init({t.tokens, t.valueHeads, 1, t.sequences, t.chunks, t.packed}, args.cuSeqlens,
+              args.chunkIndices,
+              {lane, kLanes, group, static_cast<uint32_t>(AscendC::GetBlockNum())});
+}
 
 /// The last update of an item only serves its final state.
-__aicore__ inline bool Updates(const StateTiling &t, const StateStep &step)
+__aicore__ inline bool Updates(const StateTiling &t, const LaneStep &step)
 {
     return !step.last || t.finalState != kStateAbsent;
 }

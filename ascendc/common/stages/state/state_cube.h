@@ -52,7 +52,7 @@ class StateCube
         for (uint32_t i = 0; i < kLanes; ++i) {
             Lane &lane = lanes_[i];
             const uint32_t l1 = i * StateL1::lane;
-            lane.walk.Init(args, i, group, AscendC::GetBlockNum());
+            InitStateLane(lane.walk, args, i, group);
             lane.w = View<Bf16>(l1_, l1 + StateL1::w, kChunkElems);
             lane.k = View<Bf16>(l1_, l1 + StateL1::k, kChunkElems);
             lane.value = View<Bf16>(l1_, l1 + StateL1::value, kChunkElems);
@@ -90,9 +90,9 @@ class StateCube
         if (!lane.walk.Live()) {
             return;
         }
-        const StateStep &step = lane.walk.Now();
+        const LaneStep &step = lane.walk.Now();
         AscendC::CrossCoreWaitFlag(FlagOf(i, kEntryReady));
-        LoadNz(lane.entry, h_[step.entryTile * kStateElems], kDim, kDim, kDim);
+        LoadNz(lane.entry, h_[step.chunkTile * kStateElems], kDim, kDim, kDim);
         if (!lane.hasW) {
             FetchW(lane);
         }
@@ -121,7 +121,7 @@ class StateCube
         if (!lane.updates) {
             return;
         }
-        const StateStep &step = lane.walk.Now();
+        const LaneStep &step = lane.walk.Now();
         AscendC::CrossCoreWaitFlag(FlagOf(i, kValueReady));
         LoadChunk(lane.value, vNew_[step.row * kDim], step.rows, kDim);
         AscendC::SetFlag<AscendC::HardEvent::MTE2_MTE1>(i);

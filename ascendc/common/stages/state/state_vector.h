@@ -75,7 +75,7 @@ class StateVector
             lane.decay = View<float>(ub_, ub + StateUb::decay, kDim);
             lane.exchange.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args.workspace) +
                                           ExchangeAt(group, i));
-            lane.walk.Init(args, i, group, AscendC::GetBlockNum());
+            InitStateLane(lane.walk, args, i, group);
             StartItem(lane, i);
         }
     }
@@ -113,7 +113,7 @@ class StateVector
 
     /// R = initial state, or zeros. The copy lands in `incoming`, whose last reader was the vector
     /// pipe; R and `outgoing` may still be on their way out.
-    __aicore__ inline void LoadState(Lane &lane, uint32_t i, const StateStep &step)
+    __aicore__ inline void LoadState(Lane &lane, uint32_t i, const LaneStep &step)
     {
         AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(i);
         AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(i);
@@ -159,7 +159,7 @@ class StateVector
 
     /// Starts the copies of a chunk that do not depend on the cube: this core's rows of u, and
     /// G_last.
-    __aicore__ inline void FetchChunk(Lane &lane, uint32_t i, const StateStep &step)
+    __aicore__ inline void FetchChunk(Lane &lane, uint32_t i, const LaneStep &step)
     {
         const Share share = ShareOf(step.rows);
         if (share.count > 0) {
@@ -178,22 +178,6 @@ class StateVector
         AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(kLanes + i);
     }
 
-    /// E(G_last): 0 for any decay below the range of fp32, -inf included. No barrier at its end.
-    __aicore__ inline void MakeDecay(Lane &lane)
-    {
-        constexpr float kLn2 = 0.69314718055994530942f;
-        const float perUnit = args_.t.gateIsBase2 ? kLn2 : 1.0f;
-        if (args_.t.gateIsBf16) {
-            Widen(lane.decay, lane.gate.ReinterpretCast<bfloat16_t>(), kDim);
-        } else {
-            AscendC::DataCopy(lane.decay, lane.gate, kDim);
-        }
-        AscendC::PipeBarrier<PIPE_V>();
-        AscendC::Muls(lane.decay, lane.decay, perUnit, kDim);
-        AscendC::PipeBarrier<PIPE_V>();
-        AscendC::Exp(lane.decay, lane.decay, kDim);
-    }
-
     /// v_new = bf16(u - W), this core's rows.
     __aicore__ inline void MakeValue(Lane &lane, uint32_t i)
     {
@@ -201,11 +185,11 @@ class StateVector
         if (!lane.active) {
             return;
         }
-        const StateStep &step = lane.walk.Now();
+        const LaneStep &step = lane.walk.Now();
         const Share share = ShareOf(step.rows);
         const uint32_t count = share.count * kDim;
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kLanes + i);
-        MakeDecay(lane);
+        MakeDecay(lane.decay, lane.gate, args_.t.gateIsBf16, args_.t.gateIsBase2, kDim);
         if (count > 0) {
             Widen(lane.wideU, lane.u, count);
         }
@@ -231,11 +215,12 @@ class StateVector
         if (!lane.active) {
             return;
         }
-        const StateStep step = lane.walk.Now();
+        const LaneStep step = lane.walk.Now();
         lane.walk.Next();
         if (Updates(args_.t, step)) {
             if (!args_.t.stateVFirst) {
-                SpreadDecay(lane);
+                SpreadRows(rowFactors_, lane.decay[half_ * kStateHalfRows], kStateHalfRows);
+                AscendC::PipeBarrier<PIPE_V>();
             }
             AscendC::CrossCoreWaitFlag(FlagOf(i, kUpdateReady));
             for (uint32_t slice = 0; slice < kSlices; ++slice) {
@@ -281,28 +266,17 @@ class StateVector
         AscendC::PipeBarrier<PIPE_V>();
     }
 
-    /// The decay of each of this core's rows, once per repeat of that row, in all lanes of a block.
-    __aicore__ inline void SpreadDecay(Lane &lane)
-    {
-        const Float ofRows = lane.decay[half_ * kStateHalfRows];
-        for (uint32_t repeat = 0; repeat < kRowRepeats; ++repeat) {
-            AscendC::Brcb(rowFactors_[repeat * kBlockF32], ofRows, kStateHalfRows / kBlockF32,
-                          {kRowRepeats, kRowRepeats * kBlockF32});
-        }
-        AscendC::PipeBarrier<PIPE_V>();
-    }
-
     /// A slice of h of the chunk that starts now.
     __aicore__ inline void StoreSlice(Lane &lane, uint32_t i, uint32_t slice)
     {
         const uint32_t at = slice * kSliceElems;
         Narrow(lane.outgoing[at], lane.state[at], kSliceElems);
         AwaitVector(slice * kLanes + i);
-        AscendC::DataCopy(h_[HalfTile(lane.walk.Now().entryTile) + at], lane.outgoing[at],
+        AscendC::DataCopy(h_[HalfTile(lane.walk.Now().chunkTile) + at], lane.outgoing[at],
                           kSliceElems);
     }
 
-    __aicore__ inline void StoreFinal(Lane &lane, uint32_t i, const StateStep &step)
+    __aicore__ inline void StoreFinal(Lane &lane, uint32_t i, const LaneStep &step)
     {
         if (args_.t.finalState == kStateBf16) {
             BfloatGm to;

@@ -50,8 +50,8 @@
 
 #include "state_grad_tiling_data.h"
 #include "state/state_tiling_data.h"
-#include "chunk_walk.h"
 #include "cross_core.h"
+#include "lane_walk.h"
 #include "local_memory.h"
 
 namespace fla
@@ -149,79 +149,19 @@ __aicore__ inline uint32_t StateGradQueryAt(uint32_t slot)
     return (1 + slot) * kStateElems;
 }
 
-/// One chunk of one item, as both bodies see it.
-struct StateGradStep {
-    uint64_t row;       // first row in [B, HV, T, *]
-    uint64_t exitTile;  // dh tile of this chunk
-    uint64_t itemTile;  // dht and dh0 tile
-    uint32_t rows;      // valid rows; 0 = an empty sequence, which has no chunk
-    bool last;          // the first chunk of the sequence: none before it
-};
+using StateGradLane = LaneWalk<true>;
 
-/// The items of one lane, from the last chunk to the first. Item i belongs to lane (i / groups) %
-/// lanes of group i % groups.
-class StateGradLane
+__aicore__ inline void InitStateGradLane(StateGradLane &walk, const StateGradArgs &args,
+                                         uint32_t lane, uint32_t group)
 {
-  public:
-    __aicore__ inline void Init(const StateGradArgs &args, uint32_t lane, uint32_t group,
-                                uint32_t groups)
-    {
-        const StateGradTiling &t = args.t;
-        walk_.Init({t.tokens, t.valueHeads, 1, t.sequences, t.chunks, t.packed}, args.cuSeqlens,
-                   args.chunkIndices);
-        valueHeads_ = t.valueHeads;
-        items_ = t.sequences * t.valueHeads;
-        stride_ = groups * kStateGradLanes;
-        item_ = group + lane * groups;
-        Enter();
-    }
-
-    __aicore__ inline bool Live() const { return item_ < items_; }
-    __aicore__ inline const StateGradStep &Now() const { return step_; }
-
-    __aicore__ inline void Next()
-    {
-        if (step_.last) {
-            item_ += stride_;
-            Enter();
-            return;
-        }
-        step_.row -= kChunk;
-        step_.exitTile -= valueHeads_;
-        step_.rows = kChunk;
-        --left_;
-        step_.last = left_ == 0;
-    }
-
-  private:
-    /// Stands on the last chunk of the current item.
-    __aicore__ inline void Enter()
-    {
-        if (!Live()) {
-            return;
-        }
-        const uint32_t sequence = item_ / valueHeads_;
-        const uint32_t head = item_ % valueHeads_;
-        const SequenceSpan span = walk_.Sequence(sequence);
-        left_ = span.length == 0 ? 0 : (span.length - 1) / kChunk;
-        step_.row = walk_.ValueRow(span.batch, head, span.token + left_ * kChunk);
-        step_.exitTile = walk_.StateTile(span.firstChunk + left_, head);
-        step_.itemTile = walk_.StateTile(sequence, head);
-        step_.rows = span.length - left_ * kChunk;
-        step_.last = left_ == 0;
-    }
-
-    ChunkWalk walk_;
-    StateGradStep step_;
-    uint32_t valueHeads_ = 0;
-    uint32_t items_ = 0;
-    uint32_t item_ = 0;
-    uint32_t stride_ = 0;
-    uint32_t left_ = 0;  // chunks before this one in its sequence
-};
+    const StateGradTiling &t = args.t;
+    walk.Init({t.tokens, t.valueHeads, 1, t.sequences, t.chunks, t.packed}, args.cuSeqlens,
+              args.chunkIndices,
+              {lane, kStateGradLanes, group, static_cast<uint32_t>(AscendC::GetBlockNum())});
+}
 
 /// The last update of an item only serves dh0.
-__aicore__ inline bool StateGradUpdates(const StateGradTiling &t, const StateGradStep &step)
+__aicore__ inline bool StateGradUpdates(const StateGradTiling &t, const LaneStep &step)
 {
     return !step.last || t.initialGradient != kStateAbsent;
 }

@@ -65,7 +65,7 @@ class StateGradCube
         const uint32_t group = AscendC::GetBlockIdx();
         for (uint32_t i = 0; i < kLaneCount; ++i) {
             Lane &lane = lanes_[i];
-            lane.walk.Init(args, i, group, AscendC::GetBlockNum());
+            InitStateGradLane(lane.walk, args, i, group);
             lane.answer.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args.workspace) +
                                         StateGradAnswerAt(group, i));
             Place(lane, i);
@@ -118,7 +118,7 @@ class StateGradCube
     __aicore__ inline void FetchQueries(Lane &lane, uint32_t i)
     {
         if (Updates(lane)) {
-            const StateGradStep &step = lane.walk.Now();
+            const LaneStep &step = lane.walk.Now();
             LoadChunk(lane.q, q_[step.row * kDim], step.rows, kDim);
             LoadChunk(lane.dO, dO_[step.row * kDim], step.rows, kDim);
             AscendC::SetFlag<AscendC::HardEvent::MTE2_MTE1>(kQueryIn + i);
@@ -155,9 +155,9 @@ class StateGradCube
         if (!lane.walk.Live()) {
             return;
         }
-        const StateGradStep &step = lane.walk.Now();
+        const LaneStep &step = lane.walk.Now();
         AscendC::CrossCoreWaitFlag(StateGradFlagOf(i, kExitReady));
-        LoadNz(lane.exit, dh_[step.exitTile * kStateElems], kDim, kDim, kDim);
+        LoadNz(lane.exit, dh_[step.chunkTile * kStateElems], kDim, kDim, kDim);
         if (!lane.hasK) {
             FetchK(lane);
         }
@@ -183,7 +183,7 @@ class StateGradCube
         if (!lane.updates) {
             return;
         }
-        const StateGradStep &step = lane.walk.Now();
+        const LaneStep &step = lane.walk.Now();
         AscendC::CrossCoreWaitFlag(StateGradFlagOf(i, kScanReady));
         LoadChunk(lane.scan, dvScan_[step.row * kDim], step.rows, kDim);
         AscendC::SetFlag<AscendC::HardEvent::MTE2_MTE1>(i);

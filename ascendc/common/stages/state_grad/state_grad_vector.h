@@ -92,7 +92,7 @@ class StateGradVector
             lane.decay = View<float>(ub_, ub + StateGradUb::decay, kDim);
             lane.answer.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args.workspace) +
                                         StateGradAnswerAt(group, i));
-            lane.walk.Init(args, i, group, AscendC::GetBlockNum());
+            InitStateGradLane(lane.walk, args, i, group);
             StartItem(lane, i);
         }
     }
@@ -227,7 +227,7 @@ class StateGradVector
 
     /// Starts the copies of a chunk that do not depend on the cube: this core's rows of dv, and
     /// G_last.
-    __aicore__ inline void FetchChunk(Lane &lane, uint32_t i, const StateGradStep &step)
+    __aicore__ inline void FetchChunk(Lane &lane, uint32_t i, const LaneStep &step)
     {
         const Share share = ShareOf(step.rows);
         if (share.count > 0) {
@@ -246,22 +246,6 @@ class StateGradVector
         AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(kChunkIn + i);
     }
 
-    /// E(G_last): 0 for any decay below the range of fp32, -inf included. No barrier at its end.
-    __aicore__ inline void MakeDecay(Lane &lane)
-    {
-        constexpr float kLn2 = 0.69314718055994530942f;
-        const float perUnit = args_.t.gateIsBase2 ? kLn2 : 1.0f;
-        if (args_.t.gateIsBf16) {
-            Widen(lane.decay, lane.gate.ReinterpretCast<bfloat16_t>(), kDim);
-        } else {
-            AscendC::DataCopy(lane.decay, lane.gate, kDim);
-        }
-        AscendC::PipeBarrier<PIPE_V>();
-        AscendC::Muls(lane.decay, lane.decay, perUnit, kDim);
-        AscendC::PipeBarrier<PIPE_V>();
-        AscendC::Exp(lane.decay, lane.decay, kDim);
-    }
-
     /// dv_scan = bf16(dv_local + S), this core's rows.
     __aicore__ inline void MakeScan(Lane &lane, uint32_t i)
     {
@@ -269,12 +253,12 @@ class StateGradVector
         if (!lane.active) {
             return;
         }
-        const StateGradStep &step = lane.walk.Now();
+        const LaneStep &step = lane.walk.Now();
         lane.updates = StateGradUpdates(args_.t, step);
         const Share share = ShareOf(step.rows);
         const uint32_t count = share.count * kDim;
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kChunkIn + i);
-        MakeDecay(lane);
+        MakeDecay(lane.decay, lane.gate, args_.t.gateIsBf16, args_.t.gateIsBase2, kDim);
         if (count > 0) {
             Widen(lane.wideDv, lane.dv, count);
         }
@@ -300,7 +284,7 @@ class StateGradVector
         if (!lane.active || !lane.updates) {
             return;
         }
-        SpreadDecay(lane);
+        SpreadRows(rowFactors_, lane.decay[half_ * kHalfRows], kHalfRows);
         // dv_scan has been made in `incoming`.
         AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(i);
         AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(i);
@@ -322,24 +306,13 @@ class StateGradVector
         AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(kIncomingFree + i);
     }
 
-    /// The decay of each of this core's rows, once per repeat of that row, in all lanes of a block. No
-    /// barrier at its end.
-    __aicore__ inline void SpreadDecay(Lane &lane)
-    {
-        const Float ofRows = lane.decay[half_ * kHalfRows];
-        for (uint32_t repeat = 0; repeat < kRowRepeats; ++repeat) {
-            AscendC::Brcb(rowFactors_[repeat * kBlockF32], ofRows, kHalfRows / kBlockF32,
-                          {kRowRepeats, kRowRepeats * kBlockF32});
-        }
-    }
-
     /// D = D - W, then on to the chunk before or the next item.
     __aicore__ inline void FinishChunk(Lane &lane, uint32_t i)
     {
         if (!lane.active) {
             return;
         }
-        const StateGradStep step = lane.walk.Now();
+        const LaneStep step = lane.walk.Now();
         lane.walk.Next();
         if (lane.updates) {
             AscendC::CrossCoreWaitFlag(StateGradFlagOf(i, kStepReady));
@@ -380,7 +353,7 @@ class StateGradVector
         const uint32_t at = slice * kSliceElems;
         Narrow(lane.outgoing[at], lane.state[at], kSliceElems);
         AwaitVector(slice * kLaneCount + i);
-        const uint64_t tile = lane.walk.Now().exitTile * kStateElems + half_ * kHalfElems;
+        const uint64_t tile = lane.walk.Now().chunkTile * kStateElems + half_ * kHalfElems;
         AscendC::DataCopy(dh_[tile + at], lane.outgoing[at], kSliceElems);
     }
 
