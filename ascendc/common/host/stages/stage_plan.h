@@ -27,8 +27,9 @@ struct StagePlan {
 
     Plan refusal;
     Tiling tiling{};
-    uint32_t groups = 0;      // that find work; further ones leave at once
-    uint64_t groupBytes = 0;  // workspace of each group of the launch
+    uint32_t groups = 0;       // that find work; further ones leave at once
+    uint64_t groupBytes = 0;   // workspace of each group of the launch
+    uint64_t sharedBytes = 0;  // workspace in front of the groups'
 };
 
 /// The refusal of an operator: `why` with its name in front.
@@ -46,7 +47,8 @@ Plan LaunchOne(const std::string &op, const StagePlan<Tiling> &stage)
     if (stage.Refused()) {
         return Named(op, stage.refusal);
     }
-    return Launchable(Data{stage.tiling}, stage.groups, stage.groups * stage.groupBytes);
+    return Launchable(Data{stage.tiling}, stage.groups,
+                      stage.sharedBytes + stage.groups * stage.groupBytes);
 }
 
 }  // namespace fla
