@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+# Two test processes on a small machine: the references' matrices are too small to share them out further.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 TESTS = Path(__file__).resolve().parent
 for folder in (TESTS / "reference", TESTS / "ops"):
     if str(folder) not in sys.path:

@@ -138,8 +138,8 @@ class _Gate:
         return dx, (dstep * self.steps).sum((0, 2, 3)), dx.sum((0, 2))
 
 
-def _decays(steps, base):
-    """E(G) [HV, M, K] and the function (i, j) -> E(G_i - G_j) of one chunk; steps [HV, M, K] in units of base.
+def _decays(steps, power):
+    """E(G) [HV, M, K] and the function (i, j) -> E(G_i - G_j) of one chunk, E = power; steps [HV, M, K].
 
     A step of -inf resets: rows on two sides of it have weight zero, and so has what came before the chunk.
     """
@@ -147,9 +147,10 @@ def _decays(steps, base):
     total = np.cumsum(np.where(np.isneginf(steps), 0.0, steps), axis=1)
 
     def between(i, j):
-        return np.where(resets[:, i] == resets[:, j], base ** (total[:, i] - total[:, j]), 0.0)
+        weight = power(total[:, i] - total[:, j])
+        return np.where(resets[:, i] == resets[:, j], weight, 0.0) if resets.any() else weight
 
-    return np.where(resets > 0, 0.0, base**total), between
+    return np.where(resets > 0, 0.0, power(total)), between
 
 
 def _turn(x):
@@ -165,18 +166,18 @@ def _scores(q, k, beta, d_aqk, d_low, between):
         upto = slice(0, i + 1)
         weight = between(slice(i, i + 1), upto)
         keys, low = k[:, upto] * weight, beta[:, i, None] * d_low[:, i, upto]
-        p[:, i, :i] = np.einsum("hd,hjd->hj", k[:, i], keys[:, :i])
-        dq[:, i] = np.einsum("hj,hjd->hd", d_aqk[:, i, upto], keys)
-        dk_row[:, i] = np.einsum("hj,hjd->hd", low, keys)
+        p[:, i, :i] = (keys[:, :i] @ k[:, i, :, None])[..., 0]
+        dq[:, i] = (d_aqk[:, i, None, upto] @ keys)[:, 0]
+        dk_row[:, i] = (low[:, None] @ keys)[:, 0]
         sent = d_aqk[:, i, upto, None] * q[:, i, None] + low[..., None] * k[:, i, None]
         dk_col[:, upto] += sent * weight
     return p, dq, dk_row, dk_col
 
 
-def _chunk(q, k, v, beta, steps, akk, v_new, h, dh, dv_scan, d_aqk, dq_raw, scale, base):
+def _chunk(q, k, v, beta, steps, akk, v_new, h, dh, dv_scan, d_aqk, dq_raw, scale, power):
     """dq, dk, dv, dbeta and the gradient of each step, of one chunk; everything on value heads."""
     rows = q.shape[1]
-    from_start, between = _decays(steps, base)
+    from_start, between = _decays(steps, power)
     to_last = between(slice(rows - 1, rows), slice(0, rows))
     akk_t, write = _turn(np.tril(akk)), beta[..., None]
     dw = -dv_scan @ _turn(h)
@@ -238,7 +239,7 @@ def golden(
     gate = _Gate(
         raw_g, a_log, dt_bias, use_gate_in_kernel, safe_gate, -5.0 if lower_bound is None else lower_bound
     )
-    unit, base = (1.0 / np.log(2.0), 2.0) if use_exp2 else (1.0, np.e)
+    unit, power = (1.0 / np.log(2.0), np.exp2) if use_exp2 else (1.0, np.exp)
     dq, dk, dv, dstep = (np.zeros(x.shape) for x in (qh, kh, v, raw_g))
     dbeta = np.zeros(beta.shape)
     for b, chunk, a, z in _spans(v.shape[0], v.shape[2], cu_seqlens):
@@ -246,7 +247,7 @@ def golden(
         square = (*at, slice(0, z - a))
         dq[at], dk[at], dv[at], dbeta[at], dstep[at] = _chunk(
             qh[at], kh[at], v[at], effective[at], gate.steps[at] * unit, akk[square], v_new[at], h[b, chunk],
-            dh[b, chunk], dv_scan[at], d_aqk[square], dq_raw[at], scale, base,
+            dh[b, chunk], dv_scan[at], d_aqk[square], dq_raw[at], scale, power,
         )  # fmt: skip
     if use_beta_sigmoid_in_kernel:
         dbeta = dbeta * effective * _sigmoid(-beta)
