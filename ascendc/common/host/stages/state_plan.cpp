@@ -54,6 +54,8 @@ StagePlan<StateTiling> PlanState(const OpCall &call, const ChipSpec &chip, const
     t.initialState = StateDtypeOf(call, "initial_state");
     t.finalState = StateDtypeOf(call, "final_state");
     t.stateVFirst = call.Flag("state_v_first");
+    t.valuesAreWide = use.valuesAreWide;
+    t.valuePlanes = use.valuePlanes;
     // A group takes at least one item; what is beyond the items has nothing to do.
     plan.groups = std::min(chip.cubeCores, t.sequences * t.valueHeads);
     plan.groupBytes = kStateExchangeBytes;

@@ -12,7 +12,9 @@ namespace fla
 /// What operators name or fix differently. The rest is read from the call: the ports initial_state
 /// and final_state, the attributes use_exp2 and state_v_first.
 struct StateUse {
-    bool gateIsBf16 = false;  // gk
+    bool gateIsBf16 = false;     // gk
+    bool valuesAreWide = false;  // u in fp32
+    uint32_t valuePlanes = 1;    // of v_new
 };
 
 StagePlan<StateTiling> PlanState(const OpCall &call, const ChipSpec &chip, const StateUse &use);

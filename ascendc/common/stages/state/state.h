@@ -3,12 +3,12 @@
  * state - the recurrence over the chunks of a sequence
  *
  *   h[c]     = bf16(R)                                  the state on entry of chunk c
- *   v_new[c] = bf16(u[c] - w[c] @ h[c])
+ *   v_new[c] = bf16(v),  v = u[c] - w[c] @ h[c];  a second plane, if wanted: bf16(v - v_new[c])
  *   R        = diag(E(G_last)) R + kg[c]^T @ v_new[c]   fp32
  *
  *   E(x) = 2^x or e^x; G_last = gk of the last valid row of the chunk.
  *
- * Shapes  w, kg [64, 128] bf16; u, v_new [64, 128] bf16; h [128 K, 128 V] bf16; R in fp32.
+ * Shapes  w, kg, v_new [64, 128] bf16; u [64, 128] bf16 or fp32; h [128 K, 128 V] bf16; R in fp32.
  *         With stateVFirst every state tile is [V, K]: the update becomes v_new^T @ kg, and h is
  *         loaded as a transposed right operand.
  * Items   One (sequence, head) is an item; its chunks depend on each other, two items never do. A
@@ -139,6 +139,13 @@ __aicore__ inline void InitStateLane(StateLane &walk, const StateArgs &args, uin
     walk.Init({t.tokens, t.valueHeads, 1, t.sequences, t.chunks, t.packed}, args.cuSeqlens,
               args.chunkIndices,
               {lane, kLanes, group, static_cast<uint32_t>(AscendC::GetBlockNum())});
+}
+
+/// Elements from one plane of v_new to the next.
+__aicore__ inline uint64_t PlaneElems(const StateTiling &t)
+{
+    const uint64_t entries = t.packed ? 1 : t.sequences;
+    return entries * t.valueHeads * t.tokens * kDim;
 }
 
 /// The last update of an item only serves its final state.

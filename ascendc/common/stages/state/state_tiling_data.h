@@ -6,16 +6,18 @@
 #include <cstdint>
 
 struct StateTiling {
-    uint32_t tokens;        // T of one batch entry
-    uint32_t valueHeads;    // HV
-    uint32_t sequences;     // N
-    uint32_t chunks;        // NT of one batch entry, or of all packed sequences
-    uint32_t packed;        // 1 = cu_seqlens and chunk_indices are given
-    uint32_t gateIsBf16;    // gk: 1 = bf16, 0 = fp32
-    uint32_t gateIsBase2;   // gk counts in powers of 2 (1) or of e (0)
-    uint32_t initialState;  // 0 = none (zeros), else a StateDtype
-    uint32_t finalState;    // 0 = not wanted, else a StateDtype
-    uint32_t stateVFirst;   // state tiles are [V, K]
+    uint32_t tokens;         // T of one batch entry
+    uint32_t valueHeads;     // HV
+    uint32_t sequences;      // N
+    uint32_t chunks;         // NT of one batch entry, or of all packed sequences
+    uint32_t packed;         // 1 = cu_seqlens and chunk_indices are given
+    uint32_t gateIsBf16;     // gk: 1 = bf16, 0 = fp32
+    uint32_t gateIsBase2;    // gk counts in powers of 2 (1) or of e (0)
+    uint32_t initialState;   // 0 = none (zeros), else a StateDtype
+    uint32_t finalState;     // 0 = not wanted, else a StateDtype
+    uint32_t stateVFirst;    // state tiles are [V, K]
+    uint32_t valuesAreWide;  // u: 1 = fp32, 0 = bf16
+    uint32_t valuePlanes;    // of v_new: 1 = bf16(v_new), 2 = and behind it what that leaves
 };
 
 /// What a state port holds.

@@ -56,6 +56,7 @@ class StateVector
     {
         args_ = args;
         u_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args.u));
+        wideU_.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args.u));
         h_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args.h));
         vNew_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args.vNew));
         half_ = AscendC::GetSubBlockIdx();
@@ -162,8 +163,14 @@ class StateVector
     __aicore__ inline void FetchChunk(Lane &lane, uint32_t i, const LaneStep &step)
     {
         const Share share = ShareOf(step.rows);
-        if (share.count > 0) {
-            AscendC::DataCopy(lane.u, u_[(step.row + share.first) * kDim], share.count * kDim);
+        const uint64_t first = (step.row + share.first) * kDim;
+        const uint32_t count = share.count * kDim;
+        if (count > 0 && args_.t.valuesAreWide) {  // straight to where arithmetic reads it
+            AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(i);
+            AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(i);
+            AscendC::DataCopy(lane.wideU, wideU_[first], count);
+        } else if (count > 0) {
+            AscendC::DataCopy(lane.u, u_[first], count);
         }
         const uint64_t last = (step.row + step.rows - 1) * kDim;
         if (args_.t.gateIsBf16) {
@@ -190,7 +197,7 @@ class StateVector
         const uint32_t count = share.count * kDim;
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kLanes + i);
         MakeDecay(lane.decay, lane.gate, args_.t.gateIsBf16, args_.t.gateIsBase2, kDim);
-        if (count > 0) {
+        if (count > 0 && !args_.t.valuesAreWide) {
             Widen(lane.wideU, lane.u, count);
         }
         AscendC::PipeBarrier<PIPE_V>();  // for both
@@ -200,12 +207,31 @@ class StateVector
             AwaitLoad(i);
             AscendC::Sub(lane.incoming, lane.wideU, lane.incoming, count);
             AscendC::PipeBarrier<PIPE_V>();
-            Narrow(lane.outgoing, lane.incoming, count);
-            AwaitVector(i);
-            AscendC::DataCopy(vNew_[(step.row + share.first) * kDim], lane.outgoing, count);
+            StoreValue(lane, i, (step.row + share.first) * kDim, count);
         }
         if (Updates(args_.t, step)) {
             AscendC::CrossCoreSetFlag<kGroupMode, PIPE_MTE3>(FlagOf(i, kValueReady));
+        }
+    }
+
+    /// v_new from `incoming` as its first plane and, if there are two, what the first leaves.
+    __aicore__ inline void StoreValue(Lane &lane, uint32_t i, uint64_t at, uint32_t count)
+    {
+        Narrow(lane.outgoing, lane.incoming, count);
+        const bool more = args_.t.valuePlanes > 1;
+        const Half rest = lane.outgoing[kChunkElems / kVectorCores];
+        if (more) {
+            AscendC::PipeBarrier<PIPE_V>();
+            Widen(lane.wideU, lane.outgoing, count);
+            AscendC::PipeBarrier<PIPE_V>();
+            AscendC::Sub(lane.incoming, lane.incoming, lane.wideU, count);
+            AscendC::PipeBarrier<PIPE_V>();
+            Narrow(rest, lane.incoming, count);
+        }
+        AwaitVector(i);
+        AscendC::DataCopy(vNew_[at], lane.outgoing, count);
+        if (more) {
+            AscendC::DataCopy(vNew_[at + PlaneElems(args_.t)], rest, count);
         }
     }
 
@@ -301,6 +327,7 @@ class StateVector
     StateArgs args_;
     uint32_t half_ = 0;  // which half of the rows is this core's
     BfloatGm u_, h_, vNew_;
+    AscendC::GlobalTensor<float> wideU_;
     AscendC::TBuf<AscendC::TPosition::VECCALC> ub_;
     Float rowFactors_;
     Lane lanes_[kLanes];

@@ -11,6 +11,8 @@ Plan PlanChunkFwdH(const OpCall &call, const ChipSpec &chip)
 {
     StateUse use;
     use.gateIsBf16 = call.Is("gk", DType::kBFloat16);
+    use.valuesAreWide = call.Is("u", DType::kFloat);
+    use.valuePlanes = call.Tensor("v_new")->dims.size() == 5 ? 2 : 1;
     return LaunchOne<ChunkFwdHTilingData>("chunk_fwd_h", PlanState(call, chip, use));
 }
 
