@@ -140,31 +140,40 @@ def _refuse_second_derivative():
     )
 
 
-def _no_second_derivative(*_):
-    """bprop of the backward. The compiler evaluates it only when somebody needs it."""
-    _refuse_second_derivative()
-    return ()
+# The graph compiler parses the functions below and the class: plain syntax, one parameter per tensor.
+# It parses the derivative of a derivative only for somebody who needs it.
 
 
-# The graph compiler parses the functions below and the class: plain syntax, no comprehensions.
+def _without_final_state(number, record):
+    """bprop of a forward that returns attn_out."""
 
+    def again(_, q, k, v, g, beta, a_log, dt_bias, initial_state, d_out, out, dout):
+        _refuse_second_derivative()
+        return (_, q, k, v, g, beta, a_log, dt_bias, initial_state, d_out)
 
-def _bprop_of_output(backward, number):
-    """bprop of a forward with one result."""
+    backward = _Recorded(number, record, again)
+    first = Tensor([number], mindspore.int64)
 
     def bprop(_, q, k, v, g, beta, a_log, dt_bias, initial_state, out, dout):
-        grads = backward(number, q, k, v, g, beta, a_log, dt_bias, initial_state, dout)
-        return (ops.zeros_like(number), *grads)
+        grads = backward(first, q, k, v, g, beta, a_log, dt_bias, initial_state, dout)
+        return (ops.zeros_like(first), *grads)
 
     return bprop
 
 
-def _bprop_of_both(backward, number):
-    """bprop of a forward that returns the final state, too."""
+def _with_final_state(number, record):
+    """bprop of a forward that returns attn_out and final_state."""
+
+    def again(_, q, k, v, g, beta, a_log, dt_bias, initial_state, d_out, d_state, out, dout):
+        _refuse_second_derivative()
+        return (_, q, k, v, g, beta, a_log, dt_bias, initial_state, d_out, d_state)
+
+    backward = _Recorded(number, record, again)
+    first = Tensor([number], mindspore.int64)
 
     def bprop(_, q, k, v, g, beta, a_log, dt_bias, initial_state, out, dout):
-        grads = backward(number, q, k, v, g, beta, a_log, dt_bias, initial_state, dout[0], dout[1])
-        return (ops.zeros_like(number), *grads)
+        grads = backward(first, q, k, v, g, beta, a_log, dt_bias, initial_state, dout[0], dout[1])
+        return (ops.zeros_like(first), *grads)
 
     return bprop
 
@@ -238,10 +247,9 @@ class ChunkKda(nn.Cell):
         recordings = _Recordings(chunk_kda.settled(options))
         self.number = Tensor([recordings.forward_number], mindspore.int64)
         self.absent = Tensor(np.zeros(_ABSENT[0], _ABSENT[1]))
-        backward = _Recorded(recordings.backward_number, recordings.backward, _no_second_derivative)
-        number = Tensor([recordings.backward_number], mindspore.int64)
-        bprop_of = _bprop_of_both if output_final_state else _bprop_of_output
-        self.forward = _Recorded(recordings.forward_number, recordings.forward, bprop_of(backward, number))
+        bprop_of = _with_final_state if output_final_state else _without_final_state
+        bprop = bprop_of(recordings.backward_number, recordings.backward)
+        self.forward = _Recorded(recordings.forward_number, recordings.forward, bprop)
 
     def construct(self, q, k, v, g, beta, a_log=None, dt_bias=None, initial_state=None):
         if a_log is None:
