@@ -8,20 +8,31 @@ the call at one line do nothing.
 from __future__ import annotations
 
 import re
+from functools import cache, partial
 from pathlib import Path
 
+import backward_inputs
+import grad_run
 import kda_run
 import pytest
-from goldens import ROOT
-from kda_inputs import make_inputs
+from goldens import ROOT, golden_module
+from kda_inputs import case_seed, make_inputs
 
-KERNELS = ("chunk_kda_fwd_prepare", "chunk_fwd_h", "chunk_kda_fwd_finalize")
-STAGES = ("prepare", "state", "output")
+#: Operators and the folders of their stages.
+FORWARD = {
+    "chunk_kda_fwd_prepare": "prepare",
+    "chunk_fwd_h": "state",
+    "chunk_kda_fwd_finalize": "output",
+}
+BACKWARD = {
+    "chunk_kda_bwd_prepare": "output_grad",
+    "chunk_gated_delta_rule_bwd_dhu": "state_grad",
+}
 FENCE = re.compile(
     r"\b(SetFlag|WaitFlag|PipeBarrier|CrossCoreSetFlag|CrossCoreWaitFlag|SyncAll)\s*(<[^;]*?>)?\s*\("
 )
 
-#: Small calls that together reach every path of the kernels.
+#: Small calls that together reach every path of the forward's kernels.
 CALLS = {
     "plain": {"T": 200, "HK": 1, "HV": 2, "state": "float32"},
     "bounded": {
@@ -37,12 +48,22 @@ CALLS = {
     "mode_none": {"T": 450, "HK": 1, "HV": 1, "mode": "none", "l2norm": True},
 }  # fmt: skip
 
+#: The same for each operator of the backward: entries of its golden model's CASES.
+BACKWARD_CALLS = {
+    "chunk_kda_bwd_prepare": ("sub_block_tail", "packed_v_first", "ragged_tail", "long"),
+    "chunk_gated_delta_rule_bwd_dhu": (
+        "v_first_bf16", "narrow_dht_wide_h0", "ragged_tail", "packed_empty", "h0_only", "packed_no_state",
+        "gk_bf16", "natural", "long",
+    ),
+}  # fmt: skip
+
 
 def fence_lines() -> list[str]:
     """`<file name>:<line>` of every fence call in the kernels and their common headers."""
-    folders = [ROOT / "ascendc" / "ops" / op / "op_kernel" for op in KERNELS]
+    users = FORWARD | BACKWARD
+    folders = [ROOT / "ascendc" / "ops" / op / "op_kernel" for op in users]
     folders.append(ROOT / "ascendc" / "common" / "kernel")
-    folders += [ROOT / "ascendc" / "common" / "stages" / stage for stage in STAGES]
+    folders += [ROOT / "ascendc" / "common" / "stages" / stage for stage in users.values()]
     found = []
     for folder in folders:
         for path in sorted(folder.glob("*")):
@@ -59,13 +80,45 @@ def lines_of(path: Path) -> list[str]:
     return out
 
 
-def calls_until_fault(cores: int) -> bool:
+@cache
+def backward_case(op: str, name: str):
+    """A case with its tensors: made once, called for every fence."""
+    make = {
+        "chunk_kda_bwd_prepare": backward_inputs.prepare_case,
+        "chunk_gated_delta_rule_bwd_dhu": backward_inputs.dhu_case,
+    }[op]
+    case = make(golden_module(op).CASES[name], case_seed(name))
+    return case.options, grad_run.tensors_of(case)
+
+
+def backward_calls(ops):
+    run = {
+        "chunk_kda_bwd_prepare": grad_run.bwd_prepare,
+        "chunk_gated_delta_rule_bwd_dhu": grad_run.dhu,
+    }
+    for op in ops:
+        for name in BACKWARD_CALLS[op]:
+            options, tensors = backward_case(op, name)
+            yield partial(run[op], tensors, **options)
+
+
+def calls(line: str):
+    """All small calls; those of the backward operator that the line belongs to come first."""
+    owners = [op for op, folder in BACKWARD.items() if line.startswith(folder)]
+    yield from backward_calls(owners)
+    for name, case in CALLS.items():
+        yield partial(kda_run.forward, make_inputs(case, len(name)))
+    yield partial(kda_run.relayed, make_inputs(CALLS["packed"], 6), True)
+    yield from backward_calls(op for op in BACKWARD if op not in owners)
+
+
+def calls_until_fault(line: str = "") -> bool:
     """True as soon as one of the small calls is failed by the twin."""
     from fla_npu.errors import TwinFault
 
-    for name, case in CALLS.items():
+    for call in calls(line):
         try:
-            kda_run.forward(make_inputs(case, len(name)))
+            call()
         except TwinFault:
             return True
     return False
@@ -77,7 +130,7 @@ def test_the_search_finds_fences():
 
 def test_all_fences_in_place_is_clean(twin):
     twin(mode="checked", cores=2)
-    assert not calls_until_fault(2)
+    assert not calls_until_fault()
 
 
 @pytest.mark.full
@@ -85,6 +138,6 @@ def test_all_fences_in_place_is_clean(twin):
 def test_every_fence_is_needed(line, twin):
     for cores in (1, 2):
         twin(mode="checked", cores=cores, skip=line)
-        if calls_until_fault(cores):
+        if calls_until_fault(line):
             return
     pytest.fail(f"{line}: all calls stay clean without this fence; it is redundant or a check is missing")
