@@ -53,6 +53,21 @@ aclnnStatus aclnnChunkGatedDeltaRuleBwdDhuGetWorkspaceSize(
     uint64_t *workspaceSize, aclOpExecutor **executor);
 """
 
+FWD_V2 = """
+aclnnStatus aclnnChunkKdaFwdV2GetWorkspaceSize(
+    const aclTensor *q, const aclTensor *k, const aclTensor *v, const aclTensor *g, const aclTensor *beta,
+    const aclTensor *aLogOptional, const aclTensor *dtBiasOptional, const aclTensor *initialStateOptional,
+    const aclIntArray *cuSeqlensOptional, const aclIntArray *chunkIndicesOptional,
+    const char *layout, double scale, int64_t chunkSize, bool safeGate, double lowerBound,
+    bool useGateInKernel, bool stateVFirst, double epsilon, bool useQkL2normInKernel,
+    bool useBetaSigmoidInKernel, bool allowNegEigval, bool useExp2,
+    const aclTensor *attnOut, const aclTensor *finalStateOut, const aclTensor *gkOut, const aclTensor *aqkOut,
+    const aclTensor *akkOut, const aclTensor *wOut, const aclTensor *uOut, const aclTensor *qgOut,
+    const aclTensor *kgOut, const aclTensor *vNewOut, const aclTensor *hOut,
+    const aclTensor *qHatOut, const aclTensor *kHatOut, const aclTensor *qRstdOut, const aclTensor *kRstdOut,
+    const aclTensor *betaEffOut, uint64_t *workspaceSize, aclOpExecutor **executor);
+"""
+
 PHASE_TWO = "aclnnStatus {name}(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream);"
 
 FROZEN = {
@@ -61,4 +76,5 @@ FROZEN = {
     "chunk_kda_fwd_finalize": FINALIZE,
     "chunk_kda_bwd_prepare": BWD_PREPARE,
     "chunk_gated_delta_rule_bwd_dhu": BWD_DHU,
+    "chunk_kda_fwd_v2": FWD_V2,
 }
