@@ -2,17 +2,19 @@
  *
  * bands_grad - from the products of a task to dq, dk, dv, dbeta and dG, band by band
  *
- *   x  = E(P) (rowQ + scale E(Ga) dq_raw)      dq = x + dAqk_ii k
- *   y  = E(P) (rowK + E(Ga) Rk)                dbeta = rowsum(Rv v + k y)
- *   z  = E(S) (col + E(last) v_new D^T)        dk = beta y + z + dAqk_ii q
+ *   x  = X (rowQ + scale start dq_raw)         dq = x + dAqk_ii k
+ *   y  = X (rowK + start Rk)                   dbeta = rowsum(Rv v + k y)
+ *   z  = Y (col + last v_new D^T)              dk = beta y + z + dAqk_ii q
  *   dv = beta Rv                               dG = q x + k (beta y - z)
  *
- *   At the last valid row dG gets E(G_last) rowsum(S D) + sum of k E(S) E(last) v_new D^T: diagonals
- *   of the blocks that the cube left, and a band of partial sums over the rows, folded together.
- *   Where the gate has no bound, x, y and z get X times the products of each level on top.
+ *   X, Y are the factors of rows and columns, start and last the links of a band to the first and
+ *   last row of the chunk: X start = E(G), Y last = E(G_last - G). At the last valid row dG gets
+ *   E(G_last) rowsum(S D) + sum of k Y last v_new D^T: diagonals of the blocks that the cube left,
+ *   and a band of partial sums over the rows, folded together. Where the gate has no bound, x, y
+ *   and z get the factor of each level times its products on top.
  *
  * UB      q, k, x | y | dk, product in temps 0..3; arrivals in pairs of bands in the two halves of
- *         the ring, in turn; E(P) and E(S) in the factor tile; dG in the prefix tile; chain links in
+ *         the ring, in turn; X and Y in the factor tile; dG in the prefix tile; chain links in
  *         their own tile; row sums use the chain tile as scratch
  * Flags   in: kGotRing (ids of both halves), kGotFactor, kGotScores; out: those of norm_grad.h,
  *         kSentStage
@@ -112,7 +114,7 @@ class BandsGrad
         }
         GradCore::Return(kGotScores);
         AscendC::WaitFlag<AscendC::HardEvent::MTE3_MTE2>(kBackFactors + c.round % 2);
-        AscendC::DataCopy(c.links, c.Slot(GradSlot::chain), Chain::rows * kDim);
+        AscendC::DataCopy(c.links, c.Slot(GradSlot::chain), GradChain::rows * kDim);
         if (c.args.t.hasRstd) {
             LoadNorms(c, c.qRstd, c.args.qRstd);
             LoadNorms(c, c.kRstd, c.args.kRstd);
@@ -132,7 +134,7 @@ class BandsGrad
                              AscendC::DataCopyExtParams{1, bytes, 0, 0, 0}, pad);
     }
 
-    /// q, k and rowQ of a band, and E(P).
+    /// q, k and rowQ of a band, and X.
     __aicore__ inline void FetchFirst(GradCore &c, uint32_t band) const
     {
         const uint32_t rows = RowsIn(c.task.at.rows, band * kBand, kBand);
@@ -283,9 +285,7 @@ class BandsGrad
             LoadBand(c, Arrival(c, 0, 0), GradSlot::col, band);
             Loaded(0);
         }
-        if (band + 1 < kBands) {  // the last band ends at the last row
-            MulRow(state, state, c.links[Chain::Join(band, kBands) * kDim], kBand);
-        }
+        MulRow(state, state, c.links[GradChain::Last(band) * kDim], kBand);
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kGotFactor);
         AscendC::Mul(z, k, c.factor, kBandElems);
         AscendC::PipeBarrier<PIPE_V>();
@@ -318,7 +318,7 @@ class BandsGrad
         NormGrad::Run(c, kNormKeys, band, rows, k);
     }
 
-    /// sum += X times the products of each level, where there are levels; `half` of the ring is free.
+    /// sum += factor times the products of each level, where there are levels; `half` of the ring is free.
     __aicore__ inline void AddLevels(GradCore &c, const Float &sum, uint32_t product, uint32_t band,
                                      uint32_t half) const
     {

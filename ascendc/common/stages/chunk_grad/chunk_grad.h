@@ -26,8 +26,10 @@
  *         rounded once); those of scores are fp32: rounding them would leave noise in dG, which the
  *         sum over rows gathers (dg 1.6 times as far off under a saturated gate).
  * Decays  as in prepare.h: four bands of 16 rows, P, S, the chain; every exponent is a sum of steps.
- *         Rows of band i meet columns of band j < i as E(P) [k E(C + S)] and, transposed,
- *         E(S) [q E(P + C)]; inside a band, bounded gate, as E(P) [k / E(P)] and E(S) [q / E(S)].
+ *         E(G_i - G_j) = X_i link Y_j with X_i = E(P_i), Y_j = E(S_j) and a link per pair of bands;
+ *         rows of band i meet columns of band j as X [k Y link] and, transposed, Y [q X link].
+ *         With the bounded gate both are anchored in the middle of a band's decay (operands.h), and
+ *         X Y serves inside a band too, at most 8 steps of 7.3 octaves from 1.
  *         Without a bound the levels of levels.h serve the blocks inside a band: lower rows meet
  *         upper rows, both with factors <= 1, and masks keep each pair in one level.
  * Work    A task is one chunk of one key head; the value heads of its group follow one another, one
@@ -45,7 +47,7 @@
  *         No credits: a slot is written again two rounds later, after answers that follow its use.
  * Tails   rows beyond the valid ones are zero (gamma 0, q, k, v, beta, dU, v_new, A 0) or dropped
  *         on arrival, tiles stay full-size, stores are cut; records hold valid rows only
- * Limits  chunk 64, K = V = 128; with the bounded gate k, q times 2^109 must stay finite in fp32
+ * Limits  chunk 64, K = V = 128; with the bounded gate q, k, dAqk, dL times 2^55 must stay finite in fp32
  */
 #ifndef FLA_CHUNK_GRAD_CHUNK_GRAD_H
 #define FLA_CHUNK_GRAD_CHUNK_GRAD_H
@@ -118,7 +120,7 @@ struct GradSlot {
     static constexpr uint32_t strictK = strictQ + kGradScores;            // dL
     static constexpr uint32_t values = strictK + kGradScores;             // bf16 -beta v
     static constexpr uint32_t keys = values + kGradTile / 2;              // bf16 beta k E(G)
-    // Factors that the vector core needs again: E(P), E(S), the chain.
+    // Factors that the vector core needs again: X, Y, the links.
     static constexpr uint32_t prefix = keys + kGradTile / 2;
     static constexpr uint32_t suffix = prefix + kGradTile;
     static constexpr uint32_t chain = suffix + kGradTile;

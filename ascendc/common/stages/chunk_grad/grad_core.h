@@ -18,19 +18,31 @@ constexpr uint32_t kGradTemps = 4;
 // A round's bias comes before its operands and is used last by its gradients.
 constexpr uint32_t kBiases = 3;
 
+/// Rows of the chain: those of prepare, then what leads from the last band to the last row.
+struct GradChain {
+    static constexpr uint32_t last = Chain::rows;
+    static constexpr uint32_t rows = last + 1;
+    /// Row that leads from band `from` to the last row.
+    __aicore__ static inline uint32_t Last(uint32_t from)
+    {
+        return from + 1 < kBands ? Chain::Join(from, kBands) : last;
+    }
+};
+
 /// Byte offsets in UB.
 struct GradUb {
     static constexpr uint32_t prefix = 0;                   // gamma, P, E(P); dG, dg
-    static constexpr uint32_t suffix = prefix + kGradTile;  // raw_g of the next round, S, E(S)
+    static constexpr uint32_t suffix = prefix + kGradTile;  // raw_g of the next round, S, Y
     static constexpr uint32_t temps = suffix + kGradTile;   // four bands
     static constexpr uint32_t ring = temps + kGradTemps * kGradBand;  // q, k bf16; arrivals in turn
-    static constexpr uint32_t factor = ring + kGradTile;    // half of v, bf16; E(P), E(S) of a band
-    static constexpr uint32_t scores = factor + kGradBand;  // dAqk, dL; rows of k dk_state, S D^T
+    static constexpr uint32_t factor = ring + kGradTile;     // half of v, bf16; X, Y of a band
+    static constexpr uint32_t scores = factor + kGradBand;   // dAqk, dL; rows of k dk_state, S D^T
     static constexpr uint32_t stage = scores + kGradScores;  // bf16 [16, 128], two in turn
     static constexpr uint32_t chain = stage + kGradBand;     // then scratch of the gradients
-    static constexpr uint32_t links = chain + Chain::rows * kDim * sizeof(float);
-    static constexpr uint32_t strict = links + Chain::rows * kDim * sizeof(float);  // bits [64, 64]
-    static constexpr uint32_t diagonal = strict + kScoreElems / 8;                  // bits [64, 64]
+    static constexpr uint32_t links = chain + GradChain::rows * kDim * sizeof(float);
+    static constexpr uint32_t strict =
+        links + GradChain::rows * kDim * sizeof(float);             // bits [64, 64]
+    static constexpr uint32_t diagonal = strict + kScoreElems / 8;  // bits [64, 64]
     static constexpr uint32_t levels = diagonal + kScoreElems / 8;  // bits, [64, 16] per level
     static constexpr uint32_t units = levels + kChunkGradLevels * kChunk * kBand / 8;  // [16, 128]
     static constexpr uint32_t columns = units + kBandElems / 8;  // two broadcast columns of a band
@@ -54,7 +66,7 @@ static_assert(GradUb::end <= kUbBytes, "chunk_grad: the UB plan is too big");
 /// Event ids: what arrives (MTE2_V, V_MTE2) and what leaves (V_MTE3, MTE3_V).
 enum GradIn : int32_t { kGotGate, kGotKeys, kGotScores, kGotFactor, kGotRing };
 enum GradOut : int32_t { kSentWhole, kSentTemp, kSentStage = 3, kSentScores = 5, kSentIds };
-/// MTE3_MTE2: factors come back one round later (even, odd), raw_g follows E(S), sums come back.
+/// MTE3_MTE2: factors come back one round later (even, odd), raw_g follows Y, sums come back.
 enum GradBack : int32_t { kBackFactors, kBackSuffix = 2, kBackSums };
 
 /// A task with the places of its rows.
@@ -90,8 +102,8 @@ struct GradCore {
         }
         factor = View<float>(ub, GradUb::factor, kBandElems);
         scores = View<float>(ub, GradUb::scores, kScoreElems);
-        chain = View<float>(ub, GradUb::chain, Chain::rows * kDim);
-        links = View<float>(ub, GradUb::links, Chain::rows * kDim);
+        chain = View<float>(ub, GradUb::chain, GradChain::rows * kDim);
+        links = View<float>(ub, GradUb::links, GradChain::rows * kDim);
         q = View<bfloat16_t>(ub, GradUb::ring, kChunkElems);
         k = View<bfloat16_t>(ub, GradUb::ring + kGradTile / 2, kChunkElems);
         bound = View<float>(ub, GradUb::bound, kChunk);

@@ -2,16 +2,20 @@
  *
  * operands - what the cube needs of a task: factors of the decay times q, k, v, and masked scores
  *
- *   columns  for band i: k E(C_ij + S) of every earlier band j, and k / E(P) of band i itself
- *   rows     for band j: q E(P + C_ij) and beta k E(P + C_ij) of every later band i, and q / E(S),
- *            beta k / E(S) of band j itself; the quotients where the gate is bounded
- *   levels   where it is not: X (levels.h), q X, and k X with beta in the lower rows, which are
- *            rows, but not in the upper ones, which are columns
+ *   factors  X of rows and Y of columns, links between bands (chunk_grad.h): E(P), E(S) and the chain
+ *            of prepare.h; with the bounded gate X = E(P - T / 2), Y = 1 / X, T = P of the last row
+ *            of the band, so that neither passes E(8 steps), and the links take up the halves of T
+ *   columns  for band i: k Y link_ij of every earlier band j, and k Y of band i itself
+ *   rows     for band j: q X link_ij and beta k X link_ij of every later band i, and q X, beta k X
+ *            of band j itself; products inside a band only where the gate is bounded
+ *   levels   where it is not: their X (levels.h), q X, and k X with beta in the lower rows, which
+ *            are rows, but not in the upper ones, which are columns
  *   values   -beta v, beta k E(G), in bf16; the signs make V negative and dL come out as it is
  *   scores   stril(dAqk), and the masked blocks of the levels; its diagonal stays here
  *
- * UB      P and S in the prefix and suffix tiles; q, k in the ring; v by halves in the factor tile;
- *         a band of k or q in temps 0 and 1, operands leave from temps 2 and 3
+ * UB      X and Y in the prefix and suffix tiles; q, k in the ring; v by halves in the factor tile;
+ *         a band of k or q in temp 0, the same times a factor in temp 1, operands leave from temps
+ *         2 and 3
  * Flags   in: kGotGate (raw_g, bias, beta), kGotKeys (q, k), kGotFactor (v), kGotScores (dAqk);
  *         out: kSentWhole (factors), kSentTemp, kSentStage, kSentScores
  */
@@ -95,7 +99,7 @@ class OperandStage
         ZeroTail(c, c.q);
         ZeroTail(c, c.k);
         AscendC::PipeBarrier<PIPE_V>();
-        DecayStage<GradCore>::Scan(c, GradLevels());
+        Sums(c);
         Factors(c);
         for (uint32_t band = 0; band < kBands; ++band) {
             Keys(c, band);
@@ -161,18 +165,67 @@ class OperandStage
         }
     }
 
-    /// E(P), E(S), E(chain); they leave as they are, for the gradients.
+    /// Exponents of X, Y and the links.
+    __aicore__ static inline void Sums(GradCore &c)
+    {
+        if (c.args.t.gate == kGateBounded) {
+            DecayStage<GradCore>::ScanPrefix(c);
+        } else {
+            DecayStage<GradCore>::Scan(c, GradLevels());
+        }
+        DecayStage<GradCore>::JoinBands(c);
+        AscendC::Duplicate(c.chain[GradChain::last * kDim], 0.0f, kDim);
+        AscendC::PipeBarrier<PIPE_V>();
+        if (c.args.t.gate == kGateBounded) {
+            Centre(c);
+        }
+    }
+
+    /// Moves the anchor of each band from its first row to the middle of its decay.
+    __aicore__ static inline void Centre(GradCore &c)
+    {
+        const Float &half = c.temp[0];  // T / 2, one row per band
+        const Float minus = half[kBands * kDim];
+        for (uint32_t band = 0; band < kBands; ++band) {
+            const Float total = c.prefix[(band * kBand + kBand - 1) * kDim];
+            AscendC::Muls(half[band * kDim], total, 0.5f, kDim);
+            AscendC::Muls(minus[band * kDim], total, -0.5f, kDim);
+        }
+        AscendC::PipeBarrier<PIPE_V>();
+        for (uint32_t band = 0; band < kBands; ++band) {
+            const Float rows = c.prefix[band * kBandElems];
+            AddRow(rows, rows, minus[band * kDim], kBand);
+            Lengthen(c, Chain::start + band, half[band * kDim]);
+            Lengthen(c, GradChain::Last(band), half[band * kDim]);
+            for (uint32_t to = band + 1; to < kBands; ++to) {
+                Lengthen(c, Chain::Join(band, to), half[band * kDim]);
+            }
+        }
+        AscendC::PipeBarrier<PIPE_V>();
+        AscendC::Muls(c.suffix, c.prefix, -1.0f, kChunkElems);
+        for (uint32_t band = 1; band < kBands; ++band) {
+            for (uint32_t from = 0; from < band; ++from) {
+                Lengthen(c, Chain::Join(from, band), half[band * kDim]);
+            }
+        }
+        AscendC::PipeBarrier<PIPE_V>();
+    }
+
+    __aicore__ static inline void Lengthen(GradCore &c, uint32_t row, const Float &by)
+    {
+        AscendC::Add(c.chain[row * kDim], c.chain[row * kDim], by, kDim);
+    }
+
+    /// X, Y, links; they leave as they are, for the gradients.
     __aicore__ static inline void Factors(GradCore &c)
     {
-        DecayStage<GradCore>::JoinBands(c);
-        AscendC::PipeBarrier<PIPE_V>();
         AscendC::Exp(c.prefix, c.prefix, kChunkElems);
         AscendC::Exp(c.suffix, c.suffix, kChunkElems);
-        AscendC::Exp(c.chain, c.chain, Chain::rows * kDim);
+        AscendC::Exp(c.chain, c.chain, GradChain::rows * kDim);
         GradCore::Send(kSentWhole);
         AscendC::DataCopy(c.Slot(GradSlot::prefix), c.prefix, kChunkElems);
         AscendC::DataCopy(c.Slot(GradSlot::suffix), c.suffix, kChunkElems);
-        AscendC::DataCopy(c.Slot(GradSlot::chain), c.chain, Chain::rows * kDim);
+        AscendC::DataCopy(c.Slot(GradSlot::chain), c.chain, GradChain::rows * kDim);
         AscendC::SetFlag<AscendC::HardEvent::MTE3_MTE2>(kBackSuffix);
         c.Sent(kSentWhole);
         AscendC::PipeBarrier<PIPE_V>();
@@ -186,17 +239,17 @@ class OperandStage
         const Float beta = c.Column(0, c.Beta(c.round)[band * kBand]);
         Widen(k, c.k[at], kBandElems);
         AscendC::PipeBarrier<PIPE_V>();
-        if (c.args.t.gate == kGateBounded) {
-            Quotient(c, k, c.prefix[at], Columns(c, band, band));
+        Own(c, k, c.suffix[at], Columns(c, band, band));
+        if (band + 1 < kBands) {
+            AscendC::Mul(x, k, c.suffix[at], kBandElems);
         }
-        AscendC::Mul(x, k, c.suffix[at], kBandElems);
         AscendC::PipeBarrier<PIPE_V>();
         for (uint32_t to = band + 1; to < kBands; ++to) {
             Linked(c, x, Chain::Join(band, to), Columns(c, to, band));
         }
         MulColumn(k, k, beta, kBand);
         AscendC::PipeBarrier<PIPE_V>();
-        Rows(c, band, k, x, GradSlot::rowsK);
+        Rows(c, band, GradSlot::rowsK);
         MulRow(x, x, c.chain[(Chain::start + band) * kDim], kBand);
         AscendC::PipeBarrier<PIPE_V>();
         c.SendNarrow(c.Slot<bfloat16_t>(GradSlot::keys)[at], x, kBand);
@@ -207,18 +260,17 @@ class OperandStage
     {
         Widen(c.temp[0], c.q[band * kBandElems], kBandElems);
         AscendC::PipeBarrier<PIPE_V>();
-        Rows(c, band, c.temp[0], c.temp[1], GradSlot::rowsQ);
+        Rows(c, band, GradSlot::rowsQ);
     }
 
-    /// q or beta k of a band, as rows for every earlier band and for its own; x becomes rows E(P).
-    __aicore__ static inline void Rows(GradCore &c, uint32_t band, const Float &rows,
-                                       const Float &x, uint32_t bytes)
+    /// q or beta k of a band (temp 0), as rows for its own band and every earlier one; times X in
+    /// temp 1 afterwards.
+    __aicore__ static inline void Rows(GradCore &c, uint32_t band, uint32_t bytes)
     {
-        const uint32_t at = band * kBandElems;
-        if (c.args.t.gate == kGateBounded) {
-            Quotient(c, rows, c.suffix[at], c.Slot(bytes + RowBlock(band, band) * kGradBand));
-        }
-        AscendC::Mul(x, rows, c.prefix[at], kBandElems);
+        const Float &x = c.temp[1];
+        const Float factor = c.prefix[band * kBandElems];
+        Own(c, c.temp[0], factor, c.Slot(bytes + RowBlock(band, band) * kGradBand));
+        AscendC::Mul(x, c.temp[0], factor, kBandElems);
         AscendC::PipeBarrier<PIPE_V>();
         for (uint32_t column = 0; column < band; ++column) {
             Linked(c, x, Chain::Join(column, band),
@@ -273,11 +325,14 @@ class OperandStage
         StrictStage::Run(c, GradSlot::strictQ, GradSlot::levelStrictQ);
     }
 
-    __aicore__ static inline void Quotient(GradCore &c, const Float &a, const Float &b,
-                                           const AscendC::GlobalTensor<float> &to)
+    /// An operand for products inside a band, which the levels make where the gate has no bound.
+    __aicore__ static inline void Own(GradCore &c, const Float &x, const Float &factor,
+                                      const AscendC::GlobalTensor<float> &to)
     {
-        AscendC::Div(c.NextTemp(), a, b, kBandElems);
-        c.SendTemp(to, kBandElems);
+        if (c.args.t.gate == kGateBounded) {
+            AscendC::Mul(c.NextTemp(), x, factor, kBandElems);
+            c.SendTemp(to, kBandElems);
+        }
     }
 
     /// Rows times one row of the chain.

@@ -81,6 +81,16 @@ class DecayStage
         }
     }
 
+    /// gamma -> P alone.
+    __aicore__ static inline void ScanPrefix(Core &c)
+    {
+        TakeFirstRows(c);
+        for (uint32_t size = 1; size < kBand; size *= 2) {
+            WidenPrefix(c, size);
+            AscendC::PipeBarrier<PIPE_V>();
+        }
+    }
+
     /// The first rows are in place: Ga_0 and C_10, C_21, C_32. T_i is P of the last row of band i
     /// and seg_i = T_i + gamma at a_i+1 leads from one band to the next.
     __aicore__ static inline void JoinBands(Core &c)
