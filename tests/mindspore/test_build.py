@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -105,8 +106,9 @@ def test_a_killed_build_blocks_nobody(cache):
     code, out, err = finish(cache.start(), timeout=60)
     assert code == 0, err
     assert Path(out).is_file() and not cache.leftovers()
-    orphan = cache.log.read_text().split()[0]
-    os.kill(int(orphan), signal.SIGKILL)
+    for line in cache.log.read_text().splitlines()[:5]:  # the compilers that the kill left alone
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(line.split()[0]), signal.SIGKILL)
 
 
 def test_a_compile_error_reaches_all_who_wait(cache):
@@ -115,7 +117,7 @@ def test_a_compile_error_reaches_all_who_wait(cache):
     for code, _, err in results:
         assert code == 1
         assert "BridgeBuildError" in err and "error: planted mistake" in err and "command: " in err
-    assert cache.runs() < 3 and not cache.leftovers()
+    assert cache.runs() <= 5 and not cache.leftovers()  # one build, its sources side by side
     # Whoever comes later tries again: the mistake may have been repaired.
     assert finish(cache.start())[0] == 0
 

@@ -89,7 +89,7 @@ class _Progress:
     def tick(self, what: str) -> None:
         now = time.monotonic()
         if self._terminal and now - self._last >= 1:
-            print(f"\rfla_npu: {what}, {self.seconds:.0f} s ", end="", file=sys.stderr, flush=True)
+            print(f"\r\x1b[Kfla_npu: {what}, {self.seconds:.0f} s ", end="", file=sys.stderr, flush=True)
         elif not self._terminal and now - self._last >= _REPORT_SECONDS:
             self._say(f"{what}, {self.seconds:.0f} s")
         else:
@@ -101,37 +101,59 @@ class _Progress:
             print(file=sys.stderr)
 
 
-def _run(command: list[str], what: str, directory: Path, progress: _Progress) -> None:
-    """Run one compile or link step; its text goes to build.log and, on failure, into the error."""
-    log = directory / "build.log"
-    with log.open("a", encoding="utf-8") as handle:
-        handle.write(f"$ {shlex.join(command)}\n")
-        handle.flush()
-        start = handle.tell()
-        try:
-            process = subprocess.Popen(command, cwd=directory, stdout=handle, stderr=handle)
-        except OSError as error:
-            raise BridgeBuildError(f"cannot run {command[0]}: {error.strerror}") from error
-        try:
-            while process.poll() is None:
-                progress.tick(what)
-                time.sleep(0.05)
-        finally:
-            if process.poll() is None:  # interrupted: do not leave the compiler running
-                process.kill()
-                process.wait()
-    if process.returncode != 0:
-        progress.end_line()
-        with log.open(encoding="utf-8", errors="replace") as handle:
-            handle.seek(start)
-            text = handle.read()
-        lines = text.splitlines()
+class _Step:
+    """One compile or link command, running; its text goes to a log of its own."""
+
+    def __init__(self, command: list[str], what: str, directory: Path) -> None:
+        self.command, self.what = command, what
+        self.log = directory / f"{command[-1]}.log"
+        with self.log.open("w", encoding="utf-8") as handle:
+            handle.write(f"$ {shlex.join(command)}\n")
+            handle.flush()
+            try:
+                self.process = subprocess.Popen(command, cwd=directory, stdout=handle, stderr=handle)
+            except OSError as error:
+                raise BridgeBuildError(f"cannot run {command[0]}: {error.strerror}") from error
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def check(self) -> None:
+        """Raises with the compiler's text when the command has failed."""
+        if not self.process.poll():
+            return
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[1:]
         shown = "\n".join(lines[:_SHOWN_LINES])
         more = f"\n... {len(lines) - _SHOWN_LINES} more lines" if len(lines) > _SHOWN_LINES else ""
         raise BridgeBuildError(
-            f"compiling the MindSpore bridge failed: {what} ended with status {process.returncode}\n"
-            f"{shown}{more}\ncommand: {shlex.join(command)}"
+            f"compiling the MindSpore bridge failed: {self.what} ended with status "
+            f"{self.process.returncode}\n{shown}{more}\ncommand: {shlex.join(self.command)}"
         )
+
+
+def _run(commands: list[tuple[str, list[str]]], directory: Path, progress: _Progress) -> None:
+    """Run steps side by side. The first failure stops the others and is raised."""
+    steps: list[_Step] = []
+    try:
+        steps += (_Step(command, what, directory) for what, command in commands)
+        while any(step.process.poll() is None for step in steps):
+            for step in steps:
+                step.check()
+            progress.tick(", ".join(step.what for step in steps if step.process.poll() is None))
+            time.sleep(0.05)
+        for step in steps:
+            step.check()
+    except BridgeBuildError:
+        progress.end_line()
+        raise
+    finally:
+        for step in steps:  # also when interrupted: do not leave a compiler running
+            step.stop()
+        texts = [step.log.read_text(encoding="utf-8", errors="replace") for step in steps]
+        with (directory / "build.log").open("a", encoding="utf-8") as log:
+            log.writelines(texts)
 
 
 def compile_module(
@@ -142,18 +164,17 @@ def compile_module(
     output: str,
     say: Callable[[str], None],
 ) -> float:
-    """Compile `sources` and link them to `directory`/`output`; returns the seconds it took.
-
-    Sources go in the order given: the small ones first, so that a mistake shows at once.
-    """
+    """Compile `sources` and link them to `directory`/`output`; returns the seconds it took."""
     progress = _Progress(say)
-    objects = []
-    for source in sources:
-        target = f"{source.stem}.o"
-        command = [*compiler.command, *tools.compile, "-c", str(source), "-o", target]
-        _run(command, f"compiling {source.name}", directory, progress)
-        objects.append(target)
-    link = [*compiler.command, *objects, *tools.link, "-o", output]
-    _run(link, "linking", directory, progress)
+    objects = [f"{source.stem}.o" for source in sources]
+    _run(
+        [
+            (f"compiling {source.name}", [*compiler.command, *tools.compile, "-c", str(source), "-o", target])
+            for source, target in zip(sources, objects, strict=True)
+        ],
+        directory,
+        progress,
+    )
+    _run([("linking", [*compiler.command, *objects, *tools.link, "-o", output])], directory, progress)
     progress.end_line()
     return progress.seconds
