@@ -58,12 +58,13 @@ def stages(t: dict[str, Tensor], **meta) -> dict[str, Tensor]:
     """All stage tensors of a BNSD call, by name."""
     from fla_npu.ops.ascendc import chunk_fwd_h, chunk_kda_fwd_finalize
 
-    gk, aqk, _, w, u, _, kg, qg_scaled, *_ = prepare(t, backward_mode="none", **meta)
+    prepared = prepare(t, backward_mode="none", **meta)
+    gk, aqk, _, w, u, _, kg, qg_scaled, *_ = prepared
     h, v_new, final = chunk_fwd_h(kg, w, u, gk=gk, output_final_state=True, use_exp2=True, **meta)
     out = chunk_kda_fwd_finalize(qg_scaled, aqk, v_new, h, **meta)
     return {
         "gk": gk, "aqk": aqk, "w": w, "u": u, "kg": kg, "qg_scaled": qg_scaled, "h": h, "v_new": v_new,
-        "final_state": final, "out": out,
+        "final_state": final, "out": out, "prepared": prepared,
     }  # fmt: skip
 
 
@@ -77,3 +78,27 @@ def same_bits(a, b) -> bool:
         return False
     kind = torch.int16 if a.element_size() == 2 else torch.int32
     return torch.equal(a.contiguous().view(kind), b.contiguous().view(kind))
+
+
+def leaves(t: dict[str, Tensor], wanted=None) -> dict[str, Tensor]:
+    """Copies that collect gradients; all of them, or those named in `wanted`."""
+    return {n: x.clone().requires_grad_(wanted is None or n in wanted) for n, x in t.items()}
+
+
+def seeds(out: Tensor, final: Tensor | None, seed=1) -> tuple[Tensor, Tensor]:
+    """Cotangents of both outputs."""
+    rng = torch.Generator().manual_seed(seed)
+    state = None if final is None else torch.randn(final.shape, generator=rng)
+    return torch.randn(out.shape, generator=rng).to(out.dtype), state
+
+
+def gradients(t: dict[str, Tensor], wanted=None, call=kda, cotangents=None, **options) -> dict[str, Tensor]:
+    """Gradients of sum(out * seed) + sum(final_state * seed); without a None for inputs not wanted."""
+    inputs = leaves(t, wanted)
+    out, final = call(inputs, **options)
+    pairs = [
+        (x, s) for x, s in zip((out, final), cotangents or seeds(out, final), strict=True) if s is not None
+    ]
+    torch.autograd.backward(*map(list, zip(*pairs, strict=True)))
+    assert all(inputs[n].grad is None for n in inputs if wanted is not None and n not in wanted)
+    return {n: x.grad for n, x in inputs.items() if wanted is None or n in wanted}

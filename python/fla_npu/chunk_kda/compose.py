@@ -24,7 +24,6 @@ from typing import Any
 from ..checks import check_state, plan_prepare
 from ..checks.common import flag
 from ..checks.metadata import flat_pairs, host_ints
-from ..spec import spec
 from .adapter import Adapter, launch
 from .route import BACKWARD, FORWARD
 from .stages import backward_finalize, backward_prepare, dhu, finalize, fwd_h
@@ -53,10 +52,6 @@ _BY_HEAD = ("a_log", "dt_bias")
 _HEAD_AXIS = {"BNSD": 1, "BSND": 2, "NTD": 0, "TND": 1}
 
 
-def _wide() -> bool:
-    return "float32" in spec("chunk_fwd_h").param("u").dtypes
-
-
 class _Call:
     """A validated call: its tensors, its options, and what follows from both.
 
@@ -68,7 +63,7 @@ class _Call:
         self._read(**options)
         descs = {name: adapter.describe(self.label, name, tensors[name]) for name in TENSORS}
         state = descs.pop("initial_state")
-        self.plan = plan_prepare(**descs, **self.preparing, backward_mode=mode, wide_relay=_wide())
+        self.plan = plan_prepare(**descs, **self.preparing, backward_mode=mode, wide_relay=True)
         self.cu, letters = self.plan.ints["cu_seqlens"], self.plan.letters
         self.packed = "B" not in letters
         self.batch, self.tokens = letters.get("B", 1), letters["T"]
@@ -116,7 +111,7 @@ class _Call:
             state = a.cast(state, "float32")
         made["h"], made["v_new"], made["final_state"] = fwd_h(
             a, made["kg"], made["w"], made.pop("u"), gk=made["gk"], initial_state=state,
-            output_final_state=self.final, use_exp2=self.use_exp2, wide_relay=planes and _wide(), **self.later,
+            output_final_state=self.final, use_exp2=self.use_exp2, wide_relay=planes, **self.later,
         )  # fmt: skip
         return made
 
@@ -168,9 +163,8 @@ class _Call:
                 scale=self.scale, use_exp2=self.use_exp2, **self.gate, **self.later,
             )  # fmt: skip
             grads |= zip(("q", "k", "v", "beta", "g", "a_log", "dt_bias"), found, strict=True)
-        if "beta" in needs and self.sigmoid:
-            grads["beta"] = a.sigmoid_grad(grads["beta"], self._head_major("beta"), self.factor)
-        return {name: a.cast(grads[name], self.descs[name].dtype) for name in needs}
+        keep = ("beta",)  # of beta_eff still, and in its float32
+        return {n: grads[n] if n in keep else a.cast(grads[n], self.descs[n].dtype) for n in needs}
 
     def _no_output(self, like) -> tuple:
         """d_out and what backward_prepare would make of it, all zero."""
@@ -182,10 +176,17 @@ class _Call:
         tensor = self._lift(self.tensors[name])
         return self.adapter.swap(tensor, 1, 2) if self.layout in ("BSND", "TND") else tensor
 
-    def in_layout(self, name: str, grad):
-        """A gradient as `gradients` gives it, in the layout of its input."""
+    def given_back(self, name: str, grad):
+        """A gradient as `gradients` gives it, as that of the argument: layout, and beta before its sigmoid.
+
+        The sigmoid comes last, on whole tensors: a framework's own may depend on where an element stands.
+        """
         if name not in _TOKENWISE:
             return grad
+        if name == "beta":
+            if self.sigmoid:
+                grad = self.adapter.sigmoid_grad(grad, self._head_major(name), self.factor)
+            grad = self.adapter.cast(grad, self.descs[name].dtype)
         return self._drop(self.adapter.swap(grad, 1, 2) if self.layout in ("BSND", "TND") else grad)
 
     # slices of key heads
@@ -274,7 +275,7 @@ def backward(
         grads = call.gradients(dict(zip(SAVED, saved, strict=True)), d_out, d_state, needs)
     else:
         grads = _recompute(call, d_out, d_state, needs)
-    return {name: call.in_layout(name, grad) for name, grad in grads.items()}
+    return {name: call.given_back(name, grad) for name, grad in grads.items()}
 
 
 def _recompute(call: _Call, d_out, d_state, needs: tuple[str, ...]) -> dict[str, Any]:

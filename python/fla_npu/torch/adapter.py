@@ -79,12 +79,15 @@ class TorchAdapter:
     def zeros(self, shape: tuple[int, ...], dtype: str, like: torch.Tensor) -> torch.Tensor:
         return torch.zeros(shape, dtype=_DTYPES[dtype], device=like.device)
 
+    # In float64, rounded once: torch's float32 sigmoid gives an element other last bits at the end of
+    # a tensor than in the middle.
+
     def sigmoid(self, tensor: torch.Tensor, factor: float) -> torch.Tensor:
-        return tensor.detach().float().sigmoid().mul_(factor)
+        return tensor.detach().double().sigmoid_().mul_(factor).float()
 
     def sigmoid_grad(self, grad: torch.Tensor, tensor: torch.Tensor, factor: float) -> torch.Tensor:
-        x = tensor.detach().float().contiguous()
-        return x.sigmoid().mul_(x.neg().sigmoid_()).mul_(factor).mul_(grad)
+        x = tensor.detach().double().contiguous()
+        return x.sigmoid().mul_(x.neg_().sigmoid_()).mul_(factor).mul_(grad).float()
 
     def run(self, plan: Plan, tensors: Mapping[str, torch.Tensor | None]) -> tuple:
         for stage in self.stages:
