@@ -77,6 +77,7 @@ StagePlan<ChunkGradTiling> PlanChunkGrad(const OpCall &call, const ChipSpec &chi
     t.aLogIsBf16 = call.Is("a_log", DType::kBFloat16);
     t.betaIsBf16 = call.Is("beta", DType::kBFloat16);
     t.hasRstd = call.Has("q_rstd");
+    t.keysAreWide = call.Is("dq", DType::kFloat);
     t.planes = call.Tensor("v_new")->dims.size() == 5 ? 2 : 1;
     t.stateVFirst = call.Flag("state_v_first");
     t.sumsBias = call.Has("ddt_bias");

@@ -225,7 +225,6 @@ class BandsGrad
         }
         c.SettleTemps();
         AscendC::Mul(c.temp[2], rk, c.factor, kBandElems);
-        AscendC::PipeBarrier<PIPE_V>();
         LoadFactor(c, GradSlot::suffix, band);
     }
 
@@ -301,7 +300,6 @@ class BandsGrad
             AscendC::PipeBarrier<PIPE_V>();
         }
         AscendC::Mul(z, state, c.factor, kBandElems);
-        AscendC::PipeBarrier<PIPE_V>();
         AddLevels(c, z, GradSlot::levelCol, band, 0);
         if ((band + 1) * kBand < c.task.at.rows) {
             FetchFirst(c, band + 1);

@@ -20,6 +20,7 @@ struct ChunkGradTiling {
     uint32_t aLogIsBf16;     // a_log: 1 = bf16, 0 = fp32
     uint32_t betaIsBf16;     // beta and dbeta: 1 = bf16, 0 = fp32
     uint32_t hasRstd;        // dq and dk go through the l2norm
+    uint32_t keysAreWide;    // dq and dk: 1 = fp32, 0 = bf16
     uint32_t planes;         // v_new is the sum of this many planes
     uint32_t stateVFirst;    // h is [V, K]
     uint32_t sumsBias;       // ddt_bias is given

@@ -92,7 +92,6 @@ class GateGrad
         DecayStage<GradCore>::Rate(c, c.ALog());
         AscendC::PipeBarrier<PIPE_V>();
         AscendC::Maxs(c.steep, c.rate, -kSteepest, kLanesF32);
-        AscendC::PipeBarrier<PIPE_V>();
     }
 
     /// x in fp32, with the bias.
@@ -135,7 +134,6 @@ class GateGrad
         AscendC::CompareScalar(alive, gamma, kReset, AscendC::CMPMODE::GE, count);
         AscendC::PipeBarrier<PIPE_V>();
         AscendC::Select(d, alive, d, 0.0f, AscendC::SELMODE::VSEL_TENSOR_SCALAR_MODE, count);
-        AscendC::PipeBarrier<PIPE_V>();
     }
 
     /// dst = src times one of the rates.
@@ -214,7 +212,6 @@ class GateGrad
             AscendC::Add(record, record, sum, kDim);
             AscendC::Add(record[kDim], record[kDim], c.work[0], kDim);
         }
-        AscendC::PipeBarrier<PIPE_V>();
     }
 
     /// dg, dbeta and the record leave.
@@ -269,7 +266,6 @@ class GateSums
         const auto records = c.Gm<float>(c.args.workspace + head * chunks * kChunkGradRecordBytes);
         c.Settle(kSentWhole);
         AscendC::Duplicate(c.record, 0.0f, kRecord);
-        AscendC::PipeBarrier<PIPE_V>();
         for (uint64_t first = 0; first < chunks; first += kBatch) {
             const uint32_t count =
                 static_cast<uint32_t>(chunks - first < kBatch ? chunks - first : kBatch);

@@ -5,7 +5,7 @@
  *   sum    value heads of a key head in their order, in fp32; all but the last only add
  *   norm   dx = rstd (dx_hat - x_hat (x_hat . dx_hat)), where the forward normalised x
  *
- * Shapes  dx, x_hat fp32 [16, 128]; out bf16
+ * Shapes  dx, x_hat fp32 [16, 128]; out bf16 or fp32
  * UB      dx in temp 2, a product in temp 3, the sum so far in the second half of the score tile
  * Flags   in: kGotScores; out: kSentTemp, kSentStage; kBackSums orders one head's sum before the
  *         next head's load of it
@@ -52,7 +52,14 @@ class NormGrad
             Normalise(c, dx, hat, (side == kNormQueries ? c.qRstd : c.kRstd)[band * kBand]);
         }
         GM_ADDR out = side == kNormQueries ? c.args.dq : c.args.dk;
-        c.SendNarrow(c.Gm<bfloat16_t>(out)[(c.task.keyRow + band * kBand) * kDim], dx, rows);
+        const uint64_t at = (c.task.keyRow + band * kBand) * kDim;
+        if (c.args.t.keysAreWide) {
+            GradCore::Send(kSentTemp);
+            AscendC::DataCopy(c.Gm<float>(out)[at], dx, rows * kDim);
+            c.Sent(kSentTemp);
+        } else {
+            c.SendNarrow(c.Gm<bfloat16_t>(out)[at], dx, rows);
+        }
     }
 
   private:

@@ -98,7 +98,6 @@ class OperandStage
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kGotKeys);
         ZeroTail(c, c.q);
         ZeroTail(c, c.k);
-        AscendC::PipeBarrier<PIPE_V>();
         Sums(c);
         Factors(c);
         for (uint32_t band = 0; band < kBands; ++band) {
@@ -153,7 +152,6 @@ class OperandStage
         } else {
             AscendC::Adds(beta, View<float>(c.ub, GradUb::betaIn, kChunk), 0.0f, c.task.at.rows);
         }
-        AscendC::PipeBarrier<PIPE_V>();
     }
 
     __aicore__ static inline void ZeroTail(GradCore &c, const Half &x)
@@ -228,7 +226,6 @@ class OperandStage
         AscendC::DataCopy(c.Slot(GradSlot::chain), c.chain, GradChain::rows * kDim);
         AscendC::SetFlag<AscendC::HardEvent::MTE3_MTE2>(kBackSuffix);
         c.Sent(kSentWhole);
-        AscendC::PipeBarrier<PIPE_V>();
     }
 
     __aicore__ static inline void Keys(GradCore &c, uint32_t band)
@@ -253,7 +250,6 @@ class OperandStage
         MulRow(x, x, c.chain[(Chain::start + band) * kDim], kBand);
         AscendC::PipeBarrier<PIPE_V>();
         c.SendNarrow(c.Slot<bfloat16_t>(GradSlot::keys)[at], x, kBand);
-        AscendC::PipeBarrier<PIPE_V>();
     }
 
     __aicore__ static inline void Queries(GradCore &c, uint32_t band)
@@ -276,7 +272,6 @@ class OperandStage
             Linked(c, x, Chain::Join(column, band),
                    c.Slot(bytes + RowBlock(column, band) * kGradBand));
         }
-        AscendC::PipeBarrier<PIPE_V>();
     }
 
     /// -beta v.
@@ -321,7 +316,6 @@ class OperandStage
         AscendC::PipeBarrier<PIPE_V>();
         AscendC::WholeReduceSum(c.Diagonal(c.round), c.work[0], kLanesF32, kChunk, 1, 1,
                                 kLaneBlocks);
-        AscendC::PipeBarrier<PIPE_V>();
         StrictStage::Run(c, GradSlot::strictQ, GradSlot::levelStrictQ);
     }
 

@@ -37,7 +37,6 @@ class StrictStage
                                AscendC::CMPMODE::LT, kScoreElems);
         AscendC::CompareScalar(c.Bits(GradUb::diagonal, kScoreElems), distance, 0.0f,
                                AscendC::CMPMODE::EQ, kScoreElems);
-        AscendC::PipeBarrier<PIPE_V>();
         OpenUnits(c);
         if (c.args.t.gate != kGateBounded) {
             for (uint32_t size = 1; size < kBand; size *= 2) {
@@ -97,7 +96,6 @@ class StrictStage
         AscendC::PipeBarrier<PIPE_V>();
         AscendC::CompareScalar(c.Bits(GradUb::units, kBandElems), tile, 0.0f, AscendC::CMPMODE::EQ,
                                kBandElems);
-        AscendC::PipeBarrier<PIPE_V>();
     }
 
     /// floor(column / size) - floor(row / size) = -1, in rows of lower halves.
@@ -119,7 +117,6 @@ class StrictStage
         AscendC::PipeBarrier<PIPE_V>();
         AscendC::CompareScalar(LevelBits(c, LevelOf(size) - 1), tile, -1.0f, AscendC::CMPMODE::EQ,
                                kLevelElems);
-        AscendC::PipeBarrier<PIPE_V>();
     }
 };
 
