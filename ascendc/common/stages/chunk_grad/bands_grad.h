@@ -288,6 +288,10 @@ class BandsGrad
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kGotFactor);
         AscendC::Mul(z, k, c.factor, kBandElems);
         AscendC::PipeBarrier<PIPE_V>();
+        const uint32_t last = c.task.at.rows - 1 - band * kBand;
+        if (last < kBand) {
+            TakeLast(c, state[last * kDim], c.factor[last * kDim]);
+        }
         if (band == 0) {
             AscendC::Mul(c.scores, z, state, kBandElems);
         } else {
@@ -313,7 +317,21 @@ class BandsGrad
         AscendC::Sub(dG, dG, z, kBandElems);
         AddColumn(dk, q, diagonal);
         AscendC::PipeBarrier<PIPE_V>();
+        if (last < kBand) {
+            AscendC::Add(dk[last * kDim], dk[last * kDim], c.record, kDim);
+            AscendC::PipeBarrier<PIPE_V>();
+        }
         NormGrad::Run(c, kNormKeys, band, rows, k);
+    }
+
+    /// No step lies between the last row and the state: its part of dk stays out of dG, where it
+    /// would come and go and leave only rounding.
+    __aicore__ static inline void TakeLast(GradCore &c, const Float &state, const Float &factor)
+    {
+        AscendC::Mul(c.record, state, factor, kDim);
+        AscendC::PipeBarrier<PIPE_V>();
+        AscendC::Duplicate(state, 0.0f, kDim);
+        AscendC::PipeBarrier<PIPE_V>();
     }
 
     /// sum += factor times the products of each level, where there are levels; `half` of the ring is free.
