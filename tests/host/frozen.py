@@ -68,6 +68,37 @@ aclnnStatus aclnnChunkKdaFwdV2GetWorkspaceSize(
     const aclTensor *betaEffOut, uint64_t *workspaceSize, aclOpExecutor **executor);
 """
 
+BWD = """
+aclnnStatus aclnnChunkKdaBwdGetWorkspaceSize(
+    const aclTensor *q, const aclTensor *k, const aclTensor *v, const aclTensor *beta, const aclTensor *gk,
+    const aclTensor *aqk, const aclTensor *akk, const aclTensor *wOptional, const aclTensor *qgOptional,
+    const aclTensor *kgOptional, const aclTensor *vNewOptional, const aclTensor *hOptional, const aclTensor *dO,
+    const aclTensor *rawGOptional, const aclTensor *aLogOptional, const aclTensor *dtBiasOptional,
+    const aclTensor *initialStateOptional, const aclTensor *dhtOptional,
+    const aclIntArray *cuSeqlensOptional, const aclIntArray *chunkIndicesOptional,
+    double scale, int64_t chunkSize, bool safeGate, bool useGateInKernel, double lowerBound,
+    bool disableRecompute, bool useExp2, bool stateVFirst,
+    const aclTensor *dqOut, const aclTensor *dkOut, const aclTensor *dvOut, const aclTensor *dbOut,
+    const aclTensor *dgOut, const aclTensor *dh0OutOptional, const aclTensor *dAOutOptional,
+    const aclTensor *dBiasOutOptional, uint64_t *workspaceSize, aclOpExecutor **executor);
+"""
+
+BWD_V2 = """
+aclnnStatus aclnnChunkKdaBwdV2GetWorkspaceSize(
+    const aclTensor *q, const aclTensor *k, const aclTensor *v, const aclTensor *beta, const aclTensor *gk,
+    const aclTensor *aqk, const aclTensor *akk, const aclTensor *wOptional, const aclTensor *qgOptional,
+    const aclTensor *kgOptional, const aclTensor *vNewOptional, const aclTensor *hOptional, const aclTensor *dO,
+    const aclTensor *rawGOptional, const aclTensor *aLogOptional, const aclTensor *dtBiasOptional,
+    const aclTensor *initialStateOptional, const aclTensor *dhtOptional,
+    const aclIntArray *cuSeqlensOptional, const aclIntArray *chunkIndicesOptional,
+    double scale, int64_t chunkSize, bool safeGate, bool useGateInKernel, double lowerBound,
+    bool disableRecompute, bool useExp2, bool stateVFirst,
+    const aclTensor *qRstdOptional, const aclTensor *kRstdOptional,
+    const aclTensor *dqOut, const aclTensor *dkOut, const aclTensor *dvOut, const aclTensor *dbOut,
+    const aclTensor *dgOut, const aclTensor *dh0OutOptional, const aclTensor *dAOutOptional,
+    const aclTensor *dBiasOutOptional, uint64_t *workspaceSize, aclOpExecutor **executor);
+"""
+
 PHASE_TWO = "aclnnStatus {name}(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream);"
 
 FROZEN = {
@@ -77,4 +108,6 @@ FROZEN = {
     "chunk_kda_bwd_prepare": BWD_PREPARE,
     "chunk_gated_delta_rule_bwd_dhu": BWD_DHU,
     "chunk_kda_fwd_v2": FWD_V2,
+    "chunk_kda_bwd": BWD,
+    "chunk_kda_bwd_v2": BWD_V2,
 }

@@ -132,3 +132,76 @@ def forward_chain(inputs: KdaInputs, planes=False) -> dict:
         },
     )  # fmt: skip
     return {n: x for n, x in out.items() if n not in ("qg_scaled", "u_wide")}
+
+
+#: What the forward saves for the backward.
+SAVED = ("gk", "aqk", "akk", "w", "qg", "kg", "v_new", "h")
+
+
+def backward_inputs(inputs: KdaInputs, seeds, planes: bool = True) -> tuple[dict, dict]:
+    """(tensors and attributes of the backward without what was saved, what was saved) of a head-major call."""
+    made = forward(inputs, planes=planes)
+    rank3 = inputs.options["layout"] == "NTD"
+    tensors, options = kda_run.tensors_of(inputs), inputs.options
+    values = {n: tensors.get(n) for n in ("v", "a_log", "dt_bias")} | {"raw_g": tensors["g"]}
+    values |= {"q": made["q_hat"], "k": made["k_hat"], "beta": made["beta_eff"]}
+    values["d_o"] = kda_run.tensor(seeds.out[0] if rank3 else seeds.out, "bfloat16")
+    values["initial_state"] = kda_run.tensor(inputs.initial_state, inputs.state_dtype)
+    values["dht"] = kda_run.tensor(seeds.final, "float32")
+    values |= {n: options.get(n) for n in ("cu_seqlens", "scale", "use_exp2")}
+    values |= {n: options.get(n, False) for n in ("use_gate_in_kernel", "safe_gate")}
+    values |= {"lower_bound": options.get("lower_bound", -5.0), "state_v_first": inputs.state_v_first}
+    if options["use_qk_l2norm_in_kernel"]:
+        values |= {n: made[n] for n in ("q_rstd", "k_rstd")}
+    return values, {n: made[n] for n in SAVED}
+
+
+def gradient_outputs(values: dict, wide: bool = False) -> dict:
+    """Gradients to be filled. wide: dq and dk in float32."""
+    key = torch.float32 if wide else torch.bfloat16
+    out = {n: empty(values[m].shape, key) for n, m in (("dq", "q"), ("dk", "k"))}
+    out |= {"dv": empty(values["v"].shape), "dbeta": empty(values["beta"].shape, values["beta"].dtype)}
+    out["dg"] = empty(values["raw_g"].shape, torch.float32)
+    if values["initial_state"] is not None:
+        out["dh0"] = empty(values["initial_state"].shape, values["initial_state"].dtype)
+    if values["use_gate_in_kernel"]:
+        out["da_log"] = empty(values["a_log"].shape, torch.float32)
+        out["ddt_bias"] = empty((values["a_log"].numel(), 128), torch.float32)
+    return out
+
+
+def backward(values: dict, saved: dict | None, op: str = "chunk_kda_bwd_v2", **changes) -> dict:
+    """The gradients, from what was saved, or by recompute when that is None."""
+    out = gradient_outputs(values, wide=op == "chunk_kda_bwd")
+    given = {**values, **(saved or {}), "disable_recompute": saved is not None, **out, **changes}
+    if op == "chunk_kda_bwd":
+        given = {n: x for n, x in given.items() if n not in ("q_rstd", "k_rstd")}
+    call(op, given)
+    return {n: x for n, x in out.items() if changes.get(n, x) is not None}
+
+
+def backward_chain(values: dict, saved: dict, **changes) -> dict:
+    """The three backward stage operators in a row."""
+    bare = values["q"].dim() == 3
+    lift = (lambda x: x[None]) if bare else (lambda x: x)
+    meta = {n: values[n] for n in ("cu_seqlens", "scale", "state_v_first")}
+    v_new = saved["v_new"]
+    plane = v_new if v_new.dim() == values["v"].dim() else (v_new[0, 0] if bare else v_new[0])
+    made = {"d_aqk": empty(saved["aqk"].shape, torch.float32), "dv_local": empty(values["v"].shape)}
+    made["dq_raw"] = empty(saved["w"].shape, torch.float32)
+    call(
+        "chunk_kda_bwd_prepare",
+        {"aqk": saved["aqk"], "v_new": plane, "d_o": values["d_o"], "h": saved["h"], **meta, **made},
+    )
+    out = gradient_outputs(values)
+    dh, dv2 = empty(saved["h"].shape), empty(values["v"].shape)
+    relay = {"q": saved["qg"], "k": saved["kg"], "w": saved["w"], "gk": saved["gk"], "d_o": values["d_o"]}
+    relay |= {"dv": made["dv_local"], "dh": dh, "dv2": dv2}
+    relay = {n: lift(x) for n, x in relay.items()}
+    relay |= {"h0": values["initial_state"], "dht": values["dht"], "dh0": out.get("dh0")}
+    call("chunk_gated_delta_rule_bwd_dhu", {**relay, **meta, "use_exp2": values["use_exp2"]})
+    last = {n: x for n, x in values.items() if n not in ("d_o", "initial_state", "dht")}
+    last |= {"gk": saved["gk"], "akk": saved["akk"], "v_new": v_new, "h": saved["h"], "dh": dh}
+    last |= {"dv_scan": dv2, "d_aqk": made["d_aqk"], "dq_raw": made["dq_raw"]}
+    call("chunk_kda_bwd_finalize", {**last, **{n: x for n, x in out.items() if n != "dh0"}, **changes})
+    return out
