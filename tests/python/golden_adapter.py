@@ -7,6 +7,7 @@ composition: a wrong argument, layout, slice or sum.
 
 from __future__ import annotations
 
+import inspect
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,8 @@ from fla_npu.checks import Desc
 from fla_npu.spec import spec
 from goldens import golden_module
 from recurrence import sigmoid
+
+_UNKNOWN_TO_GOLDENS = {"chunk_size", "cu_seqlens", "chunk_indices"}
 
 
 class Array(NamedTuple):
@@ -77,7 +80,9 @@ class GoldenAdapter:
         for name, tensor in given.items():
             assert tensor.dtype in op.param(name).dtypes, f"{plan.op}: {name} is {tensor.dtype}"
         golden = golden_module(plan.op).golden
-        accepted = set(golden.__kwdefaults__ or ()) | set(golden.__code__.co_varnames)
+        signature = inspect.signature(golden).parameters
+        anything = any(p.kind is p.VAR_KEYWORD for p in signature.values())
+        accepted = {p.name for p in op.params if anything or p.name in signature} - _UNKNOWN_TO_GOLDENS
         options = {n: x for n, x in plan.attrs.items() if n in accepted}
         if plan.op == "chunk_kda_bwd_prepare":
             options["layout"] = "NTD" if len(given["aqk"].shape) == 3 else "BNSD"
@@ -91,8 +96,8 @@ class GoldenAdapter:
     @staticmethod
     def _slot(slot, values) -> Array:
         values = np.asarray(values)
-        if len(slot.shape) == values.ndim + 1 and slot.shape[0] == 2:  # v_new in two planes
-            values = np.stack([values, np.zeros(values.shape)])
+        if slot.name == "v_new" and len(slot.shape) == 5:  # two planes
+            values = np.stack([values, np.zeros(values.shape)]).reshape(slot.shape)
         if slot.name == "ddt_bias":
             values = values.reshape(slot.shape)
         assert values.shape == tuple(slot.shape), f"{slot.name}: {values.shape} is not {slot.shape}"

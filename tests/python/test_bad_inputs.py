@@ -48,6 +48,11 @@ class NoFramework:
         raise Launched(plan.op)
 
 
+@pytest.fixture(autouse=True)
+def no_opp(monkeypatch):
+    monkeypatch.setattr(chunk_kda.route, "aggregates_missing", lambda: "no OPP in this test")
+
+
 def call(function: str, keywords: dict):
     return FUNCTIONS[function](NoFramework(), **keywords)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fla_npu import chunk_kda, errors
-from fla_npu.chunk_kda import compose
+from fla_npu.chunk_kda import compose, route
 from golden_adapter import Array, GoldenAdapter
 from gradients import kda_gradients
 from kda_inputs import case_seed, make_inputs
@@ -26,6 +26,14 @@ CASES = {
                "state": "float32", "l2norm": True, "beta": "sigmoid"},
     "packed_bnsd": {"cu": [0, 64, 70], "HK": 1, "HV": 2, "gate": "bounded", "use_exp2": False},
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def opp(monkeypatch):
+    """There is none. Its aggregates are missing until a test asks for them."""
+    missing = ["no OPP in this test"]
+    monkeypatch.setattr(route, "aggregates_missing", lambda: missing[0])
+    return missing
 
 
 class Problem:
@@ -105,6 +113,32 @@ def test_forward_is_the_recurrence(name):
 def test_gradient_is_the_adjoint(name, recompute):
     p = Problem(name)
     check(p, p.gradients(GoldenAdapter(), recompute), p.truth(), p.given())
+
+
+WHOLE = ["one_row", "no_gate", "packed_bnsd", "unbounded"]
+CASES["unbounded"] = {"cu": [0, 0, 17, 17, 90], "HK": 2, "HV": 4, "layout": "NTD", "gate": "softplus",
+                      "l2norm": True, "beta": "sigmoid"}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_aggregates_compute_the_same(name, opp):
+    """Those cases for which the rule takes them: one launch forward, one backward."""
+    p, adapter = Problem(name), GoldenAdapter()
+    want = p.gradients(GoldenAdapter())
+    opp[0] = ""
+    out, final, saved = chunk_kda.save_forward(adapter, p.tensors, p.options)
+    assert adapter.ops == [route.AGGREGATES[0]]
+    assert len(saved) == len(chunk_kda.SAVED)
+    truth = kda_recurrence(**p.inputs.recurrence_kwargs())
+    o = truth["o"].swapaxes(-2, -3) if p.options["layout"] in ("BNSD", "NTD") else truth["o"]
+    assert close(out.values, o) and close(final.values, truth["final_state"])
+    got = p.gradients(adapter)
+    assert adapter.ops == [route.AGGREGATES[1]]
+    check(p, got, {n: x.values for n, x in want.items()}, p.given())
+    adapter.launched.clear()
+    tensors = {n: t for n, t in p.tensors.items() if t is not None}
+    chunk_kda.forward(adapter, **tensors, **{**p.options, "output_final_state": False})
+    assert adapter.ops == [route.AGGREGATES[0]]
 
 
 @pytest.mark.parametrize("recompute", [False, True], ids=["save", "recompute"])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Framework-neutral validation and output planning; see `common` for the shapes of the data."""
 
+from .aggregate import plan_whole_backward, plan_whole_forward
 from .backward import plan_backward_finalize, plan_backward_prepare, plan_dhu
 from .common import Desc, Output, Plan
 from .finalize import plan_finalize
@@ -21,6 +22,8 @@ __all__ = [
     "plan_finalize",
     "plan_fwd_h",
     "plan_prepare",
+    "plan_whole_backward",
+    "plan_whole_forward",
     "read_chunk_indices",
     "read_cu_seqlens",
 ]

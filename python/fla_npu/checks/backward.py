@@ -13,7 +13,7 @@ from .common import Binder, Desc, Plan, finite, flag, one_of, only, remembered
 from .metadata import read_chunk_indices, read_cu_seqlens
 from .prepare import bound_of_gate, check_gate, check_groups
 
-__all__ = ["plan_backward_finalize", "plan_backward_prepare", "plan_dhu"]
+__all__ = ["one_rank", "plan_backward_finalize", "plan_backward_prepare", "plan_dhu"]
 
 PREPARE = "chunk_kda_bwd_prepare"
 DHU = "chunk_gated_delta_rule_bwd_dhu"
@@ -39,7 +39,7 @@ def _layout(label: str, name: str, layout, words: tuple[str, ...], first: str, d
         )
 
 
-def _one_rank(label: str, tensors: dict[str, Desc | None], rank: int, first: str) -> None:
+def one_rank(label: str, tensors: dict[str, Desc | None], rank: int, first: str) -> None:
     """Inputs with a token axis all have a batch axis, or none has."""
     for name, desc in tensors.items():
         if desc is not None and len(desc.shape) != rank:
@@ -83,7 +83,7 @@ def _prepare_static(label, tensors, scale, layout, chunk_size, state_v_first) ->
     }
     bound = Binder(label, spec(PREPARE))
     bound.bind("aqk", aqk)
-    _one_rank(label, {"v_new": v_new, "d_o": d_o}, len(aqk.shape), "aqk")
+    one_rank(label, {"v_new": v_new, "d_o": d_o}, len(aqk.shape), "aqk")
     bound.bind("v_new", v_new)
     bound.bind("d_o", d_o)
     return attrs, bound
@@ -96,7 +96,7 @@ def _prepare_sized(key: tuple, h, sequences: int, chunks: int, packed: bool) -> 
     bound = _prepare_static(*key)[1].fork()
     bound.set_counts(sequences, chunks, packed)
     if h is not None:
-        _one_rank(label, {"h": h}, len(tensors[0].shape) + 1, "aqk")
+        one_rank(label, {"h": h}, len(tensors[0].shape) + 1, "aqk")
     bound.bind("h", h)
     return bound.letters, tuple(bound.output(name) for name in ("d_aqk", "dv_local", "dq_raw"))
 
@@ -221,15 +221,15 @@ def _finalize_static(
     bound = Binder(label, spec(FINALIZE))
     bound.bind("q", q)
     rank = len(q.shape)
-    _one_rank(label, {n: t[n] for n in ("k", *_ROWS)}, rank, "q")
-    _one_rank(label, {n: t[n] for n in ("beta", "q_rstd", "k_rstd")}, rank - 1, "q")
+    one_rank(label, {n: t[n] for n in ("k", *_ROWS)}, rank, "q")
+    one_rank(label, {n: t[n] for n in ("beta", "q_rstd", "k_rstd")}, rank - 1, "q")
     for name in ("k", "v", "gk", "raw_g", "beta"):
         bound.bind(name, t[name])
     check_groups(label, bound.letters)
     v_new = t["v_new"]
     # Of rank 5 it is the pair of planes, which always have a batch axis.
     if v_new is not None and len(v_new.shape) != 5:
-        _one_rank(label, {"v_new": v_new}, rank, "q")
+        one_rank(label, {"v_new": v_new}, rank, "q")
     for name in ("a_log", "akk", "v_new", "dv_scan", "d_aqk", "dq_raw", "q_rstd", "k_rstd"):
         bound.bind(name, t[name])
     bound.bind("dt_bias", t["dt_bias"], ("bfloat16",))
@@ -250,7 +250,7 @@ def _finalize_sized(key: tuple, sequences: int, chunks: int, packed: bool) -> tu
     bound = static.fork()
     bound.set_counts(sequences, chunks, packed)
     rank = len(t["q"].shape)
-    _one_rank(label, {n: t[n] for n in ("h", "dh")}, rank + 1, "q")
+    one_rank(label, {n: t[n] for n in ("h", "dh")}, rank + 1, "q")
     bound.bind("h", t["h"])
     bound.bind("dh", t["dh"])
     outputs = [bound.output(n) for n in ("dq", "dk", "dv")]

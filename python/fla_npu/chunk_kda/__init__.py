@@ -7,7 +7,16 @@ A front end hands in an `Adapter`, which knows the framework's tensors and how t
 from .adapter import Adapter
 from .compose import BACKWARD_STAGES, SAVED, STAGES, TENSORS, backward, forward, save_forward, settled
 from .route import Route, explain_route
-from .stages import backward_finalize, backward_prepare, dhu, finalize, fwd_h, prepare
+from .stages import (
+    backward_finalize,
+    backward_prepare,
+    dhu,
+    finalize,
+    fwd_h,
+    prepare,
+    whole_backward,
+    whole_forward,
+)
 
 __all__ = [
     "BACKWARD_STAGES",
@@ -27,4 +36,6 @@ __all__ = [
     "prepare",
     "save_forward",
     "settled",
+    "whole_backward",
+    "whole_forward",
 ]

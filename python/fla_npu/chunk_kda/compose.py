@@ -24,9 +24,10 @@ from typing import Any
 from ..checks import check_state, plan_prepare
 from ..checks.common import flag
 from ..checks.metadata import flat_pairs, host_ints
+from . import route
 from .adapter import Adapter, launch
 from .route import BACKWARD, FORWARD
-from .stages import backward_finalize, backward_prepare, dhu, finalize, fwd_h
+from .stages import backward_finalize, backward_prepare, dhu, finalize, fwd_h, whole_backward, whole_forward
 
 __all__ = ["BACKWARD_STAGES", "SAVED", "STAGES", "TENSORS", "backward", "forward", "save_forward", "settled"]
 
@@ -49,6 +50,8 @@ _PREPARED = (
 )  # fmt: skip
 _TOKENWISE = ("q", "k", "v", "g", "beta")
 _BY_HEAD = ("a_log", "dt_bias")
+# The arguments whose gradients the last backward stage finds, in its order.
+_FOUND = ("q", "k", "v", "beta", "g", "a_log", "dt_bias")
 _HEAD_AXIS = {"BNSD": 1, "BSND": 2, "NTD": 0, "TND": 1}
 
 
@@ -74,6 +77,10 @@ class _Call:
         # What the later stages are told. Canonical chunk indices say nothing that cu_seqlens does not:
         # validated above, not passed on.
         self.later = {"cu_seqlens": self.cu, "state_v_first": self.v_first, "label": self.label}
+        gate = self.gate["safe_gate"], self.gate["use_gate_in_kernel"]
+        chosen = route.rule(*gate, self.use_exp2, tensors["a_log"], state, self.keep, self.v_first)[0]
+        # The same in the forward and in its backward, since both see the same arguments.
+        self.whole = chosen == "aggregates" and not route.aggregates_missing()
 
     def _read(
         self, scale, chunk_size=64, *, layout="BNSD", output_final_state=False, safe_gate=False,
@@ -99,6 +106,26 @@ class _Call:
         }  # fmt: skip
 
     # forward
+
+    def run(self, save: bool) -> dict[str, Any]:
+        """attn_out and final_state; with `save` also what a backward reads."""
+        if self.whole:
+            return self._run_whole(save)
+        made = self.states(planes=save)
+        if not save:
+            for name in ("gk", "w", "kg"):
+                del made[name]
+        made["attn_out"] = self.attention(made)
+        return made
+
+    def _run_whole(self, save: bool) -> dict[str, Any]:
+        wanted = (*(SAVED if save else ()), *(("final_state",) if self.final else ()))
+        made = whole_forward(
+            self.adapter, dict(self.tensors), wanted=wanted, planes=save, state_v_first=self.v_first,
+            **self.preparing,
+        )  # fmt: skip
+        lifted = {name: self._lift(x) for name, x in made.items() if name in SAVED and name != "v_new"}
+        return {"final_state": None, **made, **lifted}
 
     def states(self, planes: bool) -> dict[str, Any]:
         """Prepare and the state recurrence. `planes`: v_new as the sum of two bfloat16 tensors."""
@@ -137,34 +164,56 @@ class _Call:
     # backward
 
     def gradients(self, made: dict[str, Any], d_out, d_state, needs: tuple[str, ...]) -> dict[str, Any]:
-        """Gradients of the inputs in `needs`, in their dtypes; those with tokens head-major, rank 4."""
-        a, t = self.adapter, self.tensors
+        """Gradients of the inputs in `needs`; those with tokens head-major, rank 4, beta's of beta_eff."""
+        if d_out is not None:
+            d_out = self.adapter.dense(
+                self.adapter.swap(self._lift(self.adapter.cast(d_out, "bfloat16")), 1, 2)
+            )
+        grads = (self._whole_gradients if self.whole else self._stage_gradients)(made, d_out, d_state, needs)
+        keep = ("beta",)  # float32 until its sigmoid is undone
+        return {n: grads[n] if n in keep else self.adapter.cast(grads[n], self.descs[n].dtype) for n in needs}
+
+    def _backward_tensors(self, made: dict[str, Any]) -> dict[str, Any]:
+        """What both forms of the backward read."""
+        tensors = {n: made[n] for n in ("gk", "akk", "v_new", "h")}
+        tensors |= {"q": made["q_hat"], "k": made["k_hat"], "beta": made["beta_eff"]}
+        tensors |= {"v": self._head_major("v"), "raw_g": self._head_major("g")}
+        tensors |= {n: self.tensors[n] for n in ("a_log", "dt_bias")}
+        return tensors | {n: made[n] if self.norm else None for n in ("q_rstd", "k_rstd")}
+
+    def _stage_gradients(self, made, d_out, d_state, needs) -> dict[str, Any]:
+        a, wants_state = self.adapter, "initial_state" in needs
         if d_out is None:
             d_out, partial = self._no_output(made["h"])
         else:
-            d_out = a.dense(a.swap(self._lift(a.cast(d_out, "bfloat16")), 1, 2))
             partial = backward_prepare(
                 a, made["aqk"], self._v_new(made), d_out, made["h"], scale=self.scale, **self.later
             )
         d_aqk, dv_local, dq_raw = partial
         dh, dh0, dv_scan = dhu(
             a, made["qg"], made["kg"], made["w"], d_out, dv_local, gk=made["gk"], dht=d_state,
-            h0=t["initial_state"] if "initial_state" in needs else None,
+            h0=self.tensors["initial_state"] if wants_state else None,
             scale=self.scale, use_exp2=self.use_exp2, **self.later,
         )  # fmt: skip
-        grads = {"initial_state": dh0}
-        if needs != ("initial_state",):
-            del d_out, dv_local, partial
-            found = backward_finalize(
-                a, made["q_hat"], made["k_hat"], self._head_major("v"), made["gk"], self._head_major("g"),
-                made["beta_eff"], t["a_log"], t["dt_bias"], made["akk"], made["v_new"], made["h"],
-                dh, dv_scan, d_aqk, dq_raw,
-                q_rstd=made["q_rstd"] if self.norm else None, k_rstd=made["k_rstd"] if self.norm else None,
-                scale=self.scale, use_exp2=self.use_exp2, **self.gate, **self.later,
-            )  # fmt: skip
-            grads |= zip(("q", "k", "v", "beta", "g", "a_log", "dt_bias"), found, strict=True)
-        keep = ("beta",)  # of beta_eff still, and in its float32
-        return {n: grads[n] if n in keep else a.cast(grads[n], self.descs[n].dtype) for n in needs}
+        if needs == ("initial_state",):
+            return {"initial_state": dh0}
+        del d_out, dv_local, partial
+        found = backward_finalize(
+            a, **self._backward_tensors(made), dh=dh, dv_scan=dv_scan, d_aqk=d_aqk, dq_raw=dq_raw,
+            scale=self.scale, use_exp2=self.use_exp2, **self.gate, **self.later,
+        )  # fmt: skip
+        return {**dict(zip(_FOUND, found, strict=True)), "initial_state": dh0}
+
+    def _whole_gradients(self, made, d_out, d_state, needs) -> dict[str, Any]:
+        """In one launch. There is no initial state on this route, and nothing to recompute."""
+        if d_out is None:
+            d_out = self.adapter.zeros((self.batch, self.heads, self.tokens, 128), "bfloat16", made["h"])
+        tensors = {**self._backward_tensors(made), **{n: made[n] for n in ("aqk", "w", "qg", "kg")}}
+        found = whole_backward(
+            self.adapter, {**tensors, "d_o": d_out, "initial_state": None, "dht": d_state},
+            scale=self.scale, use_exp2=self.use_exp2, **self.gate, **self.later,
+        )  # fmt: skip
+        return dict(zip(_FOUND, (*found[:5], *found[6:]), strict=True))
 
     def _no_output(self, like) -> tuple:
         """d_out and what backward_prepare would make of it, all zero."""
@@ -224,11 +273,8 @@ def forward(
     """
     tensors = dict(zip(TENSORS, (q, k, v, g, beta, a_log, dt_bias, initial_state), strict=True))
     options |= {"scale": scale, "chunk_size": chunk_size}
-    call = _Call(adapter, tensors, options, "none")
-    made = call.states(planes=False)
-    for name in ("gk", "w", "kg"):
-        del made[name]
-    return call.attention(made), made["final_state"]
+    made = _Call(adapter, tensors, options, "none").run(save=False)
+    return made["attn_out"], made["final_state"]
 
 
 def settled(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -248,9 +294,8 @@ def save_forward(adapter: Adapter, tensors: Mapping[str, Any], options: Mapping[
     """
     if not options.get("disable_recompute", True):
         return *forward(adapter, **tensors, **options), ()
-    call = _Call(adapter, tensors, options, "save")
-    made = call.states(planes=True)
-    return call.attention(made), made["final_state"], tuple(made[name] for name in SAVED)
+    made = _Call(adapter, tensors, options, "save").run(save=True)
+    return made["attn_out"], made["final_state"], tuple(made[name] for name in SAVED)
 
 
 def backward(

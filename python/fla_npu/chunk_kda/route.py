@@ -20,7 +20,7 @@ from .. import loader
 from ..errors import SymbolMissing
 from ..spec import names
 
-__all__ = ["AGGREGATES", "BACKWARD", "FORWARD", "Route", "explain_route", "rule"]
+__all__ = ["AGGREGATES", "BACKWARD", "FORWARD", "Route", "aggregates_missing", "explain_route", "rule"]
 
 FORWARD = ("chunk_kda_fwd_prepare", "chunk_fwd_h", "chunk_kda_fwd_finalize")
 BACKWARD = ("chunk_kda_bwd_prepare", "chunk_gated_delta_rule_bwd_dhu", "chunk_kda_bwd_finalize")
@@ -66,6 +66,11 @@ def _missing(_opp: object) -> str:
     return ""
 
 
+def aggregates_missing() -> str:
+    """'' when the OPP in use has both aggregates, else what is missing."""
+    return _missing(loader.current())
+
+
 def explain_route(
     q=None, k=None, v=None, g=None, beta=None, scale=None, chunk_size=64, *, layout="BNSD",
     output_final_state=False, safe_gate=False, lower_bound=-5.0, use_gate_in_kernel=True, a_log=None,
@@ -82,7 +87,7 @@ def explain_route(
         safe_gate, use_gate_in_kernel, use_exp2, a_log, initial_state, disable_recompute, state_v_first
     )
     if name == "aggregates":
-        missing = _missing(loader.current())
+        missing = aggregates_missing()
         if not missing:
             return Route(name, AGGREGATES[:1], AGGREGATES[1:], reason)
         name, reason = "stages", f"{reason}; but {missing}"

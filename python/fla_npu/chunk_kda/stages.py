@@ -9,6 +9,8 @@ Each function validates its arguments and launches one operator:
     backward_prepare   gradients of that product                 -> d_aqk dv_local dq_raw
     dhu                state recurrence backwards                -> dh dh0 dv_scan
     backward_finalize  gradients of what prepare read            -> dq dk dv dbeta dg dA_log ddt_bias
+
+    whole_forward      the first three in one launch, whole_backward the others
 """
 
 from __future__ import annotations
@@ -21,12 +23,23 @@ from ..checks import (
     plan_finalize,
     plan_fwd_h,
     plan_prepare,
+    plan_whole_backward,
+    plan_whole_forward,
 )
 from ..checks.common import flag
 from ..checks.prepare import check_sigmoid
 from .adapter import Adapter, launch
 
-__all__ = ["backward_finalize", "backward_prepare", "dhu", "finalize", "fwd_h", "prepare"]
+__all__ = [
+    "backward_finalize",
+    "backward_prepare",
+    "dhu",
+    "finalize",
+    "fwd_h",
+    "prepare",
+    "whole_backward",
+    "whole_forward",
+]
 
 
 def _described(adapter: Adapter, label: str, tensors: dict) -> dict[str, Desc | None]:
@@ -105,3 +118,18 @@ def backward_finalize(
         token = len(descs["q"].shape) - 2
         dq, dk, dv, dbeta, dg = (adapter.swap(x, token - 1, token) for x in (dq, dk, dv, dbeta, dg))
     return dq, dk, dv, dbeta, dg, da_log, ddt_bias
+
+
+def whole_forward(adapter: Adapter, tensors: dict, **options) -> dict:
+    """Outputs by name, those that were not wanted left out. `options`: those of `plan_whole_forward`."""
+    label = options.setdefault("label", "chunk_kda_fwd")
+    plan = plan_whole_forward(_described(adapter, label, tensors), **options)
+    made = launch(adapter, plan, dict(tensors))
+    return {slot.name: x for slot, x in zip(plan.outputs, made, strict=True) if slot is not None}
+
+
+def whole_backward(adapter: Adapter, tensors: dict, **options) -> tuple:
+    """(dq, dk, dv, dbeta, dg, dh0, dA_log, ddt_bias). `options`: those of `plan_whole_backward`."""
+    label = options.setdefault("label", "chunk_kda_bwd")
+    plan = plan_whole_backward(_described(adapter, label, tensors), **options)
+    return launch(adapter, plan, dict(tensors))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stage operators of Chunk KDA on PyTorch tensors, under their FLA-NPU names.
+"""The operators of Chunk KDA on PyTorch tensors, under their FLA-NPU names: six stages, two aggregates.
 
 Each function is exported twice, as `name` and `npu_name`. They launch one kernel each, compute on
 the tensors' device (CPU: the twin) and have no autograd: outputs are detached, also when an input
@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .. import chunk_kda
+from ..checks.common import one_of
 from .frontends import adapter_of
 
 if TYPE_CHECKING:
@@ -27,14 +28,18 @@ if TYPE_CHECKING:
 __all__ = [
     "chunk_fwd_h",
     "chunk_gated_delta_rule_bwd_dhu",
+    "chunk_kda_bwd",
     "chunk_kda_bwd_finalize",
     "chunk_kda_bwd_prepare",
+    "chunk_kda_fwd",
     "chunk_kda_fwd_finalize",
     "chunk_kda_fwd_prepare",
     "npu_chunk_fwd_h",
     "npu_chunk_gated_delta_rule_bwd_dhu",
+    "npu_chunk_kda_bwd",
     "npu_chunk_kda_bwd_finalize",
     "npu_chunk_kda_bwd_prepare",
+    "npu_chunk_kda_fwd",
     "npu_chunk_kda_fwd_finalize",
     "npu_chunk_kda_fwd_prepare",
 ]
@@ -350,6 +355,161 @@ def chunk_kda_bwd_finalize(
     )  # fmt: skip
 
 
+def chunk_kda_fwd(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor,
+    beta: Tensor,
+    scale: float,
+    chunk_size: int = 64,
+    *,
+    layout: str = "BSND",
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    cu_seqlens: Sequence[int] | Tensor | None = None,
+    chunk_indices: Sequence[int] | Tensor | None = None,
+    safe_gate: bool = False,
+    lower_bound: float | None = None,
+    use_gate_in_kernel: bool = False,
+    A_log: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    disable_recompute: bool = False,
+    return_intermediate_states: bool = False,
+    state_v_first: bool = False,
+    epsilon: float = 1e-6,
+    use_qk_l2norm_in_kernel: bool = False,
+    use_beta_sigmoid_in_kernel: bool = False,
+    allow_neg_eigval: bool = False,
+    use_exp2: bool = True,
+    q_hat_out: Tensor | None = None,
+    k_hat_out: Tensor | None = None,
+    q_rstd_out: Tensor | None = None,
+    k_rstd_out: Tensor | None = None,
+    beta_eff_out: Tensor | None = None,
+) -> tuple[Tensor | None, ...]:
+    """Chunk KDA forward in one launch; without autograd (fla_npu.torch.npu_chunk_kda has it).
+
+    Args:
+        q, k, v, g, beta, scale, and the options that chunk_kda_fwd_prepare has: see there.
+        initial_state, output_final_state, state_v_first: as chunk_fwd_h.
+        disable_recompute: also return what chunk_kda_bwd would have to make again.
+        return_intermediate_states: also return h.
+        q_hat_out, k_hat_out, q_rstd_out, k_rstd_out, beta_eff_out: tensors to be written with these
+            outputs of chunk_kda_fwd_prepare, in its shapes.
+
+    Returns:
+        (attn_out, final_state, gk, Aqk, Akk, w, u, qg, kg, v_new, h, initial_state). attn_out bfloat16,
+        token-major for every layout; final_state float32 or None; gk None with the gate in the kernel and
+        without disable_recompute; w, u, qg, kg, v_new None without disable_recompute; h, `[B,NT,HV,K,V]` or
+        `[NT,HV,K,V]`, None without it and return_intermediate_states; initial_state as it was given.
+
+    Source: ascendc/ops/chunk_kda_fwd_v2; aclnnChunkKdaFwdV2.
+    """
+    given = {
+        "q_hat": q_hat_out, "k_hat": k_hat_out, "q_rstd": q_rstd_out, "k_rstd": k_rstd_out,
+        "beta_eff": beta_eff_out,
+    }  # fmt: skip
+    wanted = ["akk", *(name for name, out in given.items() if out is not None)]
+    wanted += ["final_state"] if output_final_state else []
+    wanted += ["gk"] if disable_recompute or not use_gate_in_kernel else []
+    wanted += ["w", "u", "qg", "kg", "v_new"] if disable_recompute else []
+    wanted += ["h"] if disable_recompute or return_intermediate_states else []
+    made = chunk_kda.whole_forward(
+        adapter_of("chunk_kda_fwd", "q", q),
+        {
+            "q": q, "k": k, "v": v, "g": g, "beta": beta, "a_log": A_log, "dt_bias": dt_bias,
+            "initial_state": initial_state,
+        },
+        wanted=tuple(wanted), scale=scale, chunk_size=chunk_size, layout=layout, cu_seqlens=cu_seqlens,
+        chunk_indices=chunk_indices, safe_gate=safe_gate, lower_bound=lower_bound,
+        use_gate_in_kernel=use_gate_in_kernel, state_v_first=state_v_first, epsilon=epsilon,
+        use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
+        use_beta_sigmoid_in_kernel=use_beta_sigmoid_in_kernel, allow_neg_eigval=allow_neg_eigval,
+        use_exp2=use_exp2,
+    )  # fmt: skip
+    for name, out in given.items():
+        if out is not None:
+            out.copy_(made[name])
+    names = ("attn_out", "final_state", "gk", "aqk", "akk", "w", "u", "qg", "kg", "v_new", "h")
+    return *(made.get(name) for name in names), initial_state
+
+
+def chunk_kda_bwd(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor,
+    gk: Tensor | None,
+    Aqk: Tensor | None,
+    Akk: Tensor | None,
+    w: Tensor | None,
+    qg: Tensor | None,
+    kg: Tensor | None,
+    v_new: Tensor | None,
+    h: Tensor | None,
+    d_o: Tensor,
+    scale: float,
+    *,
+    raw_g: Tensor | None = None,
+    A_log: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    initial_state: Tensor | None = None,
+    dht: Tensor | None = None,
+    cu_seqlens: Sequence[int] | Tensor | None = None,
+    chunk_indices: Sequence[int] | Tensor | None = None,
+    chunk_size: int = 64,
+    safe_gate: bool = True,
+    lower_bound: float | None = -5.0,
+    use_gate_in_kernel: bool = False,
+    disable_recompute: bool = True,
+    use_exp2: bool = True,
+    state_v_first: bool = False,
+    implementation: str = "auto",
+    q_rstd: Tensor | None = None,
+    k_rstd: Tensor | None = None,
+) -> tuple[Tensor | None, ...]:
+    """Chunk KDA backward in one launch.
+
+    Args:
+        q, k: bfloat16, head-major (as all tensors here): q_hat and k_hat of the forward.
+        v, raw_g: as the forward took them, head-major; raw_g is always needed.
+        beta: beta_eff of the forward, float32 (or bfloat16 where V2 runs).
+        gk, Aqk, Akk, w, qg, kg, v_new, h: from the forward; the last five None without
+            disable_recompute, and the first three are not read then.
+        d_o: bfloat16 `[B,HV,T,128]` or `[HV,T,128]`.
+        A_log, dt_bias, safe_gate, lower_bound: with use_gate_in_kernel, as in the forward.
+        initial_state, dht: float32 or bfloat16 `[N,HV,K,V]` (`[N,HV,V,K]` with state_v_first).
+        implementation: 'legacy' (V1), 'optimized' (V2), or 'auto': V2 when the rstds are given or there is
+            something to recompute.
+        q_rstd, k_rstd: float32, from the forward: dq and dk are then those of the q and k before the norm.
+
+    Returns:
+        (dq, dk, dv, db, dg, dh0, dA, dbias). V1: dq, dk, db float32; V2: dq, dk bfloat16, db in the dtype of
+        beta. dv bfloat16, dg float32; dh0 like initial_state, None without it; dA float32 `[HV]` and dbias
+        float32 like dt_bias, None without the gate in the kernel or without dt_bias.
+
+    Source: ascendc/ops/chunk_kda_bwd, chunk_kda_bwd_v2; aclnnChunkKdaBwd, aclnnChunkKdaBwdV2.
+    """
+    one_of("chunk_kda_bwd", "implementation", implementation, ("auto", "legacy", "optimized"))
+    normalised = q_rstd is not None or k_rstd is not None
+    if implementation == "auto":
+        implementation = "optimized" if normalised or not disable_recompute else "legacy"
+    tensors = {
+        "q": q, "k": k, "v": v, "beta": beta, "gk": gk, "aqk": Aqk, "akk": Akk, "w": w, "qg": qg, "kg": kg,
+        "v_new": v_new, "h": h, "d_o": d_o, "raw_g": raw_g, "a_log": A_log, "dt_bias": dt_bias,
+        "initial_state": initial_state, "dht": dht, "q_rstd": q_rstd, "k_rstd": k_rstd,
+    }  # fmt: skip
+    return chunk_kda.whole_backward(
+        adapter_of("chunk_kda_bwd", "q", q), tensors,
+        implementation=implementation, scale=scale, chunk_size=chunk_size, safe_gate=safe_gate,
+        lower_bound=lower_bound, use_gate_in_kernel=use_gate_in_kernel, disable_recompute=disable_recompute,
+        use_exp2=use_exp2, state_v_first=state_v_first, cu_seqlens=cu_seqlens, chunk_indices=chunk_indices,
+    )  # fmt: skip
+
+
+npu_chunk_kda_fwd = chunk_kda_fwd
+npu_chunk_kda_bwd = chunk_kda_bwd
 npu_chunk_kda_fwd_prepare = chunk_kda_fwd_prepare
 npu_chunk_fwd_h = chunk_fwd_h
 npu_chunk_kda_fwd_finalize = chunk_kda_fwd_finalize
