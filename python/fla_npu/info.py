@@ -21,7 +21,7 @@ __all__ = ["TWIN_SETTINGS", "collect"]
 TWIN_SETTINGS = {
     "FLA_NPU_TWIN": "fast",
     "FLA_NPU_TWIN_THREADS": "all CPUs of the process",
-    "FLA_NPU_TWIN_CORES": "thread count (fast), the chip's (checked)",
+    "FLA_NPU_TWIN_CORES": "from the thread count (fast), the chip's (checked)",
     "FLA_NPU_TWIN_SOC": "an Ascend 910B",
     "FLA_NPU_TWIN_SEED": "fixed",
     "FLA_NPU_TWIN_COPIES": "late",

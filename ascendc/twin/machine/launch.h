@@ -47,7 +47,7 @@ constexpr int kStatusFault = 507015;
 
 TWIN_EXPORT Result Run(const Launch &launch);
 
-/// AIC count that tiling is told: as many groups as OS threads in the fast machine, the chip's in
+/// AIC count that tiling is told: from the number of OS threads in the fast machine, the chip's in
 /// the checked.
 TWIN_EXPORT uint32_t CubeCores();
 

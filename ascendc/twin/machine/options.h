@@ -30,7 +30,20 @@ struct Options {
 
     static Options Read();
     /// AIC count of the machine these options describe.
-    uint32_t CubeCores() const { return cores != 0 ? cores : checked ? chip->cubeCores : threads; }
+    uint32_t CubeCores() const
+    {
+        return cores != 0 ? cores : checked ? chip->cubeCores : FastCores(threads);
+    }
+
+  private:
+    /// Two groups for each of a few threads: a thread takes the next group when it is done with
+    /// one, so a core that somebody else uses as well does less instead of holding up the rest.
+    static uint32_t FastCores(uint32_t threads)
+    {
+        constexpr uint32_t perThread = 2, enough = 16;
+        const uint32_t wanted = perThread * threads < enough ? perThread * threads : enough;
+        return threads == 1 ? 1 : threads > wanted ? threads : wanted;
+    }
 };
 
 }  // namespace twin
