@@ -27,7 +27,9 @@ FORWARD = {
 BACKWARD = {
     "chunk_kda_bwd_prepare": "output_grad",
     "chunk_gated_delta_rule_bwd_dhu": "state_grad",
+    "chunk_kda_bwd_finalize": "chunk_grad",
 }
+STAGES = ROOT / "ascendc" / "common" / "stages"
 FENCE = re.compile(
     r"\b(SetFlag|WaitFlag|PipeBarrier|CrossCoreSetFlag|CrossCoreWaitFlag|SyncAll)\s*(<[^;]*?>)?\s*\("
 )
@@ -55,6 +57,10 @@ BACKWARD_CALLS = {
         "v_first_bf16", "narrow_dht_wide_h0", "ragged_tail", "packed_empty", "h0_only", "packed_no_state",
         "gk_bf16", "natural", "long",
     ),
+    "chunk_kda_bwd_finalize": (
+        "packed", "packed_rank4", "no_gate_natural", "bf16_gate", "one_row_tail", "v_first", "reset_gates",
+        "ragged_tail",
+    ),
 }  # fmt: skip
 
 
@@ -63,7 +69,7 @@ def fence_lines() -> list[str]:
     users = FORWARD | BACKWARD
     folders = [ROOT / "ascendc" / "ops" / op / "op_kernel" for op in users]
     folders.append(ROOT / "ascendc" / "common" / "kernel")
-    folders += [ROOT / "ascendc" / "common" / "stages" / stage for stage in users.values()]
+    folders += [STAGES / stage for stage in users.values()]
     found = []
     for folder in folders:
         for path in sorted(folder.glob("*")):
@@ -86,6 +92,7 @@ def backward_case(op: str, name: str):
     make = {
         "chunk_kda_bwd_prepare": backward_inputs.prepare_case,
         "chunk_gated_delta_rule_bwd_dhu": backward_inputs.dhu_case,
+        "chunk_kda_bwd_finalize": backward_inputs.finalize_case,
     }[op]
     case = make(golden_module(op).CASES[name], case_seed(name))
     return case.options, grad_run.tensors_of(case)
@@ -95,6 +102,7 @@ def backward_calls(ops):
     run = {
         "chunk_kda_bwd_prepare": grad_run.bwd_prepare,
         "chunk_gated_delta_rule_bwd_dhu": grad_run.dhu,
+        "chunk_kda_bwd_finalize": grad_run.bwd_finalize,
     }
     for op in ops:
         for name in BACKWARD_CALLS[op]:
@@ -104,7 +112,8 @@ def backward_calls(ops):
 
 def calls(line: str):
     """All small calls; those of the backward operator that the line belongs to come first."""
-    owners = [op for op, folder in BACKWARD.items() if line.startswith(folder)]
+    file = line.split(":")[0]
+    owners = [op for op, folder in BACKWARD.items() if file and (STAGES / folder / file).exists()]
     yield from backward_calls(owners)
     for name, case in CALLS.items():
         yield partial(kda_run.forward, make_inputs(case, len(name)))
