@@ -46,6 +46,7 @@ PARAM_KEYS = {
     "c",
     "dims",
     "dtypes",
+    "like",
     "optional",
     "doc",
     "type",
@@ -75,6 +76,7 @@ class Param:
     doc: str = ""
     dims: list[tuple[str, str]] = field(default_factory=list)  # (layout or "", letters)
     dtypes: list[str] = field(default_factory=list)
+    like: str = ""  # a required input whose dtype this output has; the plan refuses another one
     optional: bool = False
     type: str = ""
     default: Any = None
@@ -142,10 +144,11 @@ class Op:
     def dtype_columns(self) -> list[dict[str, str]]:
         """Every supported dtype combination, by tensor name, first choices first."""
         ports = self.by_role("in", "out")
-        return [
-            dict(zip([p.name for p in ports], row, strict=True))
-            for row in product(*(p.dtypes for p in ports))
+        free = [p for p in ports if not p.like]
+        rows = [
+            dict(zip([p.name for p in free], row, strict=True)) for row in product(*(p.dtypes for p in free))
         ]
+        return [{p.name: row[p.like or p.name] for p in ports} for row in rows]
 
     def prototype(self) -> list[str]:
         """C declarations of phase 1, in the frozen order."""
@@ -194,6 +197,7 @@ def _check(op: Op, path: Path) -> None:
     names = [p.name for p in op.params]
     flags = {p.name for p in op.attrs if p.type == "bool"}
     optional = {p.name for p in op.optional_outputs}
+    types = {p.name: p.dtypes for p in op.by_role("in") if not p.optional}
     faults = [
         (op.name != path.parent.name, f"name {op.name} differs from its folder {path.parent.name}"),
         (snake(op.op_type) != op.name, f"op_type {op.op_type} makes {snake(op.op_type)}, not {op.name}"),
@@ -215,6 +219,10 @@ def _check(op: Op, path: Path) -> None:
             (not set(p.dtypes) <= set(DTYPES), f"{p.name}: dtypes are {sorted(DTYPES)}"),
             (p.role == "attr" and p.type not in ATTR_TYPES, f"{p.name}: types are {sorted(ATTR_TYPES)}"),
             (bool(p.present_if) and p.present_if not in flags, f"{p.name}: present_if names no bool"),
+            (
+                bool(p.like) and types.get(p.like) != p.dtypes,
+                f"{p.name}: like names no required input of its dtypes",
+            ),
             (bool(strange), f"{p.name}: letters {sorted(strange)} are not described"),
         ]
     for wrong, text in faults:

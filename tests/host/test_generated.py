@@ -111,6 +111,17 @@ def test_parameter_table_in_the_operator_page_is_fresh(op, tmp_path):
     )
 
 
+def test_a_gradient_like_its_input_doubles_no_combination(generated):
+    """dbeta follows beta: column i of both dtype lists is the same."""
+    text = (generated / "cann/chunk_kda_bwd_v2/chunk_kda_bwd_v2_def.cpp").read_text()
+    lists = {
+        name: re.findall(r"DT_\w+", re.search(rf'"{name}"\).*?DataType\((.*?)\)', text, re.S).group(1))
+        for name in ("beta", "dbeta", "raw_g")
+    }
+    assert lists["beta"] == lists["dbeta"] and len(lists["beta"]) == 32
+    assert lists["beta"] != lists["raw_g"] and set(lists["beta"]) == {"DT_FLOAT", "DT_BF16"}
+
+
 def bad(change) -> dict:
     data = json.loads(op_json("chunk_fwd_h").read_text())
     change(data)
@@ -129,6 +140,7 @@ BAD = {
     "no dims": (lambda d: d["params"][0].pop("dims"), "k: a tensor needs dims and dtypes"),
     "attr type": (lambda d: d["params"][6].update(type="float"), "output_final_state: types are"),
     "present_if": (lambda d: d["params"][-1].update(present_if="chunk_size"), "present_if names no bool"),
+    "like": (lambda d: d["params"][-1].update(like="w"), "like names no required input of its dtypes"),
     "mutated": (lambda d: d.update(mutated=["h"]), "mutated names no input"),
     "modes": (lambda d: d.update(modes={"a": ["h"]}), "modes name outputs that are not optional"),
     "layout": (lambda d: d.update(layout="order"), "layout names no attribute"),
