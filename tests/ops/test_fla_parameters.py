@@ -7,9 +7,11 @@ tolerances are theirs: RMS(ref - got) / (RMS(ref) + 1e-8).
 
 from __future__ import annotations
 
+import grad_run
 import kda_run
 import numpy as np
 import pytest
+from backward import make_cotangents
 from kda_inputs import KdaInputs, to_bf16, to_dtype, unit_rows
 from recurrence import from_head_major, kda_recurrence, sigmoid
 
@@ -40,7 +42,7 @@ def fla_inputs(
             "safe_gate": safe,
             "lower_bound": -5.0 if safe else None,
         }
-        g = raw
+        g = np.where(rng.uniform(size=shape) > mask, raw, mask_value) if mask else raw
     else:
         g = -np.logaddexp(0.0, -raw) / norm
         g = np.maximum(g, -5.0) if safe else g
@@ -74,6 +76,26 @@ def check(inputs: KdaInputs, tolerance: float) -> None:
     assert ratio(kda_run.array(stages["final_state"]), truth["final_state"]) < tolerance
 
 
+#: Their tolerances of test_chunk and test_chunk_varlen. They let dA only warn; so it is held to more here.
+CHUNK_LIMITS = {
+    "o": 0.005, "final_state": 0.005, "q": 0.008, "k": 0.008, "v": 0.008, "g": 0.02, "beta": 0.02,
+    "dt_bias": 0.008, "initial_state": 0.008, "a_log": 0.02,
+}  # fmt: skip
+VARLEN_LIMITS = {
+    "o": 0.005, "final_state": 0.005, "q": 0.007, "k": 0.008, "v": 0.007, "g": 0.015, "beta": 0.015,
+    "dt_bias": 0.005, "initial_state": 0.007, "a_log": 0.02,
+}  # fmt: skip
+
+
+def check_gradients(inputs: KdaInputs, limits: dict, disable_recompute: bool) -> None:
+    """Forward and backward with normal cotangents of o and of the final state."""
+    seeds = make_cotangents(inputs, 42)
+    got = grad_run.gradients(inputs, seeds, disable_recompute=disable_recompute)
+    exact = grad_run.reference(inputs, seeds, floor=False)[0]
+    errors = {name: ratio(kda_run.array(x), exact[name]) for name, x in got.items()}
+    assert all(error < limits[name] for name, error in errors.items()), errors
+
+
 CHUNK = {
     "B4-T1024-H4-safe": (fla_inputs, (4, 1024, 4, 4, 0.1), {"safe": True}),
     "B4-T1024-H4-l2norm-safe": (fla_inputs, (4, 1024, 4, 4, 0.1), {"safe": True, "l2norm": True}),
@@ -100,6 +122,43 @@ def test_chunk(name):
     check(make(*args, **options, seed=42), 0.005)
 
 
+#: (arguments of fla_inputs, options, disable_recompute) of their rows with D = 128.
+CHUNK_GRADIENTS = {
+    "B4-T1024-H4-safe": ((4, 1024, 4, 4, 0.1), {"safe": True}, True),
+    "B4-T1024-H4-l2norm-safe": ((4, 1024, 4, 4, 0.1), {"safe": True, "l2norm": True}, False),
+    "B2-T1500-H4-norm10-gate": ((2, 1500, 4, 4, 0.1), {"norm": 10, "gate": True}, True),
+    "B2-T1024-H4-HV8-l2norm-gate": ((2, 1024, 4, 8, 0.1), {"l2norm": True, "gate": True}, False),
+    "B2-T1024-H2-HV8-l2norm-gate": ((2, 1024, 2, 8, 0.1), {"l2norm": True, "gate": True}, False),
+    # Rows of another D with all their other parameters, at our D.
+    "B1-T63-H1-scale1-safe": ((1, 63, 1, 1, 1.0), {"safe": True}, False),
+    "B2-T500-H3-scale1-safe": ((2, 500, 3, 3, 1.0), {"safe": True}, True),
+    "B2-T1000-H3-mask": ((2, 1000, 3, 3, 0.1), {"mask": 0.5}, True),
+    "B3-T1024-H4-scale1-norm.1": ((3, 1024, 4, 4, 1.0), {"norm": 0.1}, False),
+    "B2-T1024-H2-HV4": ((2, 1024, 2, 4, 0.1), {}, False),
+    "B2-T1024-H2-HV4-l2norm-gate-safe": (
+        (2, 1024, 2, 4, 0.1),
+        {"l2norm": True, "gate": True, "safe": True},
+        False,
+    ),
+    "B2-T1024-H2-HV4-gate": ((2, 1024, 2, 4, 0.1), {"gate": True}, False),
+    "B2-T160-H2-HV4-gate-safe": ((2, 160, 2, 4, 0.1), {"gate": True, "safe": True}, True),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", CHUNK_GRADIENTS)
+def test_chunk_gradients(name):
+    args, options, disable_recompute = CHUNK_GRADIENTS[name]
+    check_gradients(fla_inputs(*args, **options, seed=42), CHUNK_LIMITS, disable_recompute)
+
+
+@pytest.mark.parametrize("safe", [True, False], ids=["safe", "plain"])
+def test_chunk_gradients_short(safe):
+    """Their smallest size, which the fast tier can afford."""
+    options = {"safe": True} if safe else {"l2norm": True, "gate": True}
+    check_gradients(fla_inputs(1, 163, 1, 2, 1.0, **options, seed=42), CHUNK_LIMITS, safe)
+
+
 PACKED = (0, 256, 500, 1000)
 
 
@@ -111,6 +170,48 @@ def test_chunk_varlen(gate, state):
     options = {"gate": True} if gate else {"mask": 0.5, "mask_value": -1000.0}
     inputs = fla_inputs(1, 1000, 4, 4, 128**-0.5, cu=PACKED, state=state, seed=42, **options)
     check(inputs, 0.005)
+
+
+#: (heads, offsets, options, disable_recompute): their varlen rows at D = 128; masked gates are -1000.
+VARLEN_GRADIENTS = {
+    "H4-mask.5": (4, PACKED, {"mask": 0.5}, False),
+    "H4-15-gate-mask.1": (4, (0, 15), {"gate": True, "mask": 0.1}, False),
+    "H4-gate-mask.9": (4, PACKED, {"gate": True, "mask": 0.9}, False),
+    "H4-gate-2000": (4, (0, 15, 100, 300, 1200, 2000), {"gate": True}, False),
+    "H4-4096-safe": (4, (0, 100, 300, 1200, 3000, 4096), {"safe": True}, True),
+    "H4-31-96-160-gate": (4, (0, 31, 96, 160), {"gate": True, "mask": 0.1}, True),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", VARLEN_GRADIENTS)
+def test_chunk_varlen_gradients(name):
+    heads, cu, options, disable_recompute = VARLEN_GRADIENTS[name]
+    options = {"mask_value": -1000.0, **options}
+    inputs = fla_inputs(1, cu[-1], heads, heads, 128**-0.5, cu=cu, seed=42, **options)
+    check_gradients(inputs, VARLEN_LIMITS, disable_recompute)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("negative", [False, True], ids=["sigmoid", "negative_eigenvalues"])
+def test_beta_sigmoid_in_kernel_has_the_gradient_of_one_outside(negative):
+    """(1, 1024, 8) of their (1, 8192, 96): within 1e-4, db_raw included, but for bf16 roundings of dq, dk, dv."""
+    import torch
+
+    inputs = fla_inputs(1, 1024, 8, 8, 128**-0.5, l2norm=True, gate=True, safe=True, seed=42)
+    raw = np.random.default_rng(1).standard_normal(inputs.arrays["beta"].shape).astype(np.float32)
+    inputs.arrays["beta"] = raw.astype(np.float64)
+    seeds, most = make_cotangents(inputs, 1), 2.0 if negative else 1.0
+    flags = {"use_beta_sigmoid_in_kernel": True, "allow_neg_eigval": negative}
+    inside = grad_run.gradients(inputs, seeds, **flags)
+    logit = torch.from_numpy(raw).requires_grad_()
+    inputs.arrays["beta"] = kda_run.array(logit.sigmoid() * most)
+    outside = grad_run.gradients(inputs, seeds)
+    (logit.sigmoid() * most).backward(outside["beta"])
+    outside["beta"] = logit.grad
+    for name, x in inside.items():
+        limit = 1e-4 if name in ("beta", "g", "dt_bias", "initial_state", "final_state") else 1e-3
+        assert ratio(kda_run.array(x), kda_run.array(outside[name])) < limit, name
 
 
 INFERENCE = {
@@ -168,6 +269,20 @@ def test_beta_sigmoid_in_kernel_equals_outside(negative):
         assert ((a - b).norm() / b.norm()).item() < 1e-4, name
     for name in ("gk", "aqk", "kg", "qg_scaled"):
         assert kda_run.same_bits(inside[name], outside[name]), name
+
+
+def test_gradients_state_v_first_equal_k_first():
+    """(1, 63, 1) and (2, 500, 3): both state layouts agree to 1e-4; here bit for bit."""
+    for shape in ((1, 63, 1, 1, 1.0), (2, 500, 3, 3, 0.1)):
+        k_first, v_first = (fla_inputs(*shape, seed=42, v_first=flag) for flag in (False, True))
+        seeds = make_cotangents(k_first, 42)
+        want = grad_run.gradients(k_first, seeds)
+        v_first.initial_state = k_first.initial_state.swapaxes(-1, -2).copy()
+        seeds.final = seeds.final.swapaxes(-1, -2).copy()
+        got = grad_run.gradients(v_first, seeds)
+        for name in ("final_state", "initial_state"):
+            got[name] = got[name].transpose(-1, -2).contiguous()
+        assert kda_run.differing(got, want) == []
 
 
 def test_return_intermediate_states():
