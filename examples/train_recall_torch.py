@@ -46,7 +46,8 @@ def train(task: Recall, steps: int, batch: int, dim: int, heads: int, rate: floa
 
 
 def main() -> None:
-    given = arguments(steps=300, pairs=32)
+    torch.set_num_threads(1)  # the model is small: more threads would wait for each other, not for work
+    given = arguments(steps=240, pairs=32)
     task = Recall(given.pairs)
     run = train(task, given.steps, given.batch, given.dim, given.heads, given.rate, given.seed)
     run.write(given.curve)
