@@ -25,8 +25,8 @@ AGGREGATES = [
 ]
 
 
-class Opp:
-    """An OPP in use; the route is asked for once per OPP."""
+class Library:
+    """What is loaded; the route is asked for once for it."""
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ def opp(monkeypatch):
             if name in missing:
                 raise errors.SymbolMissing(f"{name} is not in the OPP")
 
-        current = Opp()
-        monkeypatch.setattr(loader, "current", lambda: current)
+        libraries = (Library(),)
+        monkeypatch.setattr(loader, "libraries", lambda: libraries)
         monkeypatch.setattr(loader, "bind", bind)
         monkeypatch.setattr(route, "names", lambda: operators)
 

@@ -38,6 +38,20 @@ SIGNATURES = {
         "state_v_first=False, q_rstd=None, k_rstd=None, cu_seqlens=None, chunk_indices=None, "
         'use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False, output_layout="BNSD")'
     ),
+    "chunk_kda_fwd": (
+        '(q, k, v, g, beta, scale, chunk_size=64, *, layout="BSND", initial_state=None, '
+        "output_final_state=False, cu_seqlens=None, chunk_indices=None, safe_gate=False, lower_bound=None, "
+        "use_gate_in_kernel=False, A_log=None, dt_bias=None, disable_recompute=False, "
+        "return_intermediate_states=False, state_v_first=False, epsilon=1e-6, "
+        "use_qk_l2norm_in_kernel=False, use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False, "
+        "use_exp2=True, q_hat_out=None, k_hat_out=None, q_rstd_out=None, k_rstd_out=None, beta_eff_out=None)"
+    ),
+    "chunk_kda_bwd": (
+        "(q, k, v, beta, gk, Aqk, Akk, w, qg, kg, v_new, h, d_o, scale, *, raw_g=None, A_log=None, "
+        "dt_bias=None, initial_state=None, dht=None, cu_seqlens=None, chunk_indices=None, chunk_size=64, "
+        "safe_gate=True, lower_bound=-5.0, use_gate_in_kernel=False, disable_recompute=True, use_exp2=True, "
+        'state_v_first=False, implementation="auto", q_rstd=None, k_rstd=None)'
+    ),
 }
 KDA = (
     '(q, k, v, g, beta, scale, chunk_size=64, *, layout="BNSD", output_final_state=False, safe_gate=False, '

@@ -54,8 +54,8 @@ def rule(
 
 
 @lru_cache(maxsize=4)
-def _missing(_opp: object) -> str:
-    """'' when both aggregates can be called, else what is missing. Asked once per OPP."""
+def _missing(_opened: tuple) -> str:
+    """'' when both aggregates can be called, else what is missing. Asked once per set of libraries."""
     for op in AGGREGATES:
         if op not in names():
             return f"this version has no operator {op}"
@@ -68,7 +68,7 @@ def _missing(_opp: object) -> str:
 
 def aggregates_missing() -> str:
     """'' when the OPP in use has both aggregates, else what is missing."""
-    return _missing(loader.current())
+    return _missing(loader.libraries())
 
 
 def explain_route(
