@@ -202,6 +202,21 @@ TWIN_INLINE void StorePair(Bf16 *d, VF a, VF b)
         __builtin_memcpy(d, &both, sizeof(both));
         return;
     }
+#elif defined(__AVX2__)
+    const __m256 x = reinterpret_cast<__m256>(a), y = reinterpret_cast<__m256>(b);
+    if (__builtin_expect(_mm256_movemask_ps(_mm256_cmp_ps(x, y, _CMP_UNORD_Q)) == 0, 1)) {
+        auto round = [](VF v) TWIN_LAMBDA {
+            const __m256i u = reinterpret_cast<__m256i>(v);
+            const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+            return _mm256_srli_epi32(
+                _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd), 16);
+        };
+        // The pack works inside 128-bit lanes.
+        const __m256i both =
+            _mm256_permute4x64_epi64(_mm256_packus_epi32(round(a), round(b)), 0xd8);
+        __builtin_memcpy(d, &both, sizeof(both));
+        return;
+    }
 #endif
     StoreAs(d, a);
     StoreAs(d + kLanes, b);
