@@ -143,8 +143,9 @@ def test_cmake_says_the_same_and_remembers_nothing(toolkit, tmp_path):
         "op_kernel/chunk_fwd_h/chunk_fwd_h.cpp",
     ):
         assert (project / name).is_file(), name
-    for op in ("chunk_fwd_h", "chunk_kda_fwd_prepare"):
+    for op in ("chunk_fwd_h", "chunk_kda_fwd_prepare", "chunk_kda_bwd_v2"):
         assert_compiles_alone(project / "op_kernel" / op / f"{op}.cpp")
+    assert_compiles_alone(project / "op_host" / "backward_plan.cpp")
     done = cmake(build, ASCEND_HOME_PATH=str(tmp_path / "nowhere"))
     assert done.returncode != 0 and "is no CANN toolkit" in " ".join(done.stderr.split())
     done = cmake(build, "-DFLA_NPU_OPS=chunk_fwd_h")
