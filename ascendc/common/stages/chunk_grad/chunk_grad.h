@@ -120,8 +120,9 @@ struct GradSlot {
     static constexpr uint32_t strictK = strictQ + kGradScores;            // dL
     static constexpr uint32_t values = strictK + kGradScores;             // bf16 -beta v
     static constexpr uint32_t keys = values + kGradTile / 2;              // bf16 beta k E(G)
+    static constexpr uint32_t inverse = keys + kGradTile / 2;             // bf16 tril(A)
     // Factors that the vector core needs again: X, Y, the links.
-    static constexpr uint32_t prefix = keys + kGradTile / 2;
+    static constexpr uint32_t prefix = inverse + kGradScores / 2;
     static constexpr uint32_t suffix = prefix + kGradTile;
     static constexpr uint32_t chain = suffix + kGradTile;
     // Products.

@@ -32,7 +32,7 @@ struct ChunkGradTiling {
 /// dk over a group; for the whole launch one record of parameter gradients per chunk and head.
 constexpr uint32_t kChunkGradSlots = 2;
 constexpr uint32_t kChunkGradLevels = 4;  // extra operands where the gate has no bound
-constexpr uint32_t kChunkGradSlotBytes = 592 * 1024;
+constexpr uint32_t kChunkGradSlotBytes = 600 * 1024;
 constexpr uint32_t kChunkGradLevelBytes = 200 * 1024;
 constexpr uint32_t kChunkGradSumBytes = 64 * 1024;
 constexpr uint32_t kChunkGradRecordBytes = 1024;

@@ -43,7 +43,8 @@ struct GradUb {
     static constexpr uint32_t strict =
         links + GradChain::rows * kDim * sizeof(float);             // bits [64, 64]
     static constexpr uint32_t diagonal = strict + kScoreElems / 8;  // bits [64, 64]
-    static constexpr uint32_t levels = diagonal + kScoreElems / 8;  // bits, [64, 16] per level
+    static constexpr uint32_t lower = diagonal + kScoreElems / 8;   // bits [64, 64], with diagonal
+    static constexpr uint32_t levels = lower + kScoreElems / 8;     // bits, [64, 16] per level
     static constexpr uint32_t units = levels + kChunkGradLevels * kChunk * kBand / 8;  // [16, 128]
     static constexpr uint32_t columns = units + kBandElems / 8;  // two broadcast columns of a band
     static constexpr uint32_t beta = columns + 2 * kBand * kBlockBytes;       // [64] of two rounds

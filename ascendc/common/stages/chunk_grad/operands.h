@@ -11,12 +11,12 @@
  *   levels   where it is not: their X (levels.h), q X, and k X with beta in the lower rows, which
  *            are rows, but not in the upper ones, which are columns
  *   values   -beta v, beta k E(G), in bf16; the signs make V negative and dL come out as it is
- *   scores   stril(dAqk), and the masked blocks of the levels; its diagonal stays here
+ *   scores   stril(dAqk), and the masked blocks of the levels; its diagonal stays here; tril(A)
  *
- * UB      X and Y in the prefix and suffix tiles; q, k in the ring; v by halves in the factor tile;
+ * UB      X and Y in the prefix and suffix tiles; q, k in the ring; v by halves, then A, in the factor tile;
  *         a band of k or q in temp 0, the same times a factor in temp 1, operands leave from temps
  *         2 and 3
- * Flags   in: kGotGate (raw_g, bias, beta), kGotKeys (q, k), kGotFactor (v), kGotScores (dAqk);
+ * Flags   in: kGotGate (raw_g, bias, beta), kGotKeys (q, k), kGotFactor (v, A), kGotScores (dAqk);
  *         out: kSentWhole (factors), kSentTemp, kSentStage, kSentScores
  */
 #ifndef FLA_CHUNK_GRAD_OPERANDS_H
@@ -105,7 +105,9 @@ class OperandStage
             Queries(c, band);
             Values(c, band);
         }
+        FetchInverse(c);
         Scores(c);
+        Inverse(c);
     }
 
   private:
@@ -138,6 +140,14 @@ class OperandStage
             const uint64_t first = c.task.valueRow + half * kHalfRows;
             AscendC::DataCopy(ValuesIn(c), c.Gm<bfloat16_t>(c.args.v)[first * kDim], rows * kDim);
         }
+        AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(kGotFactor);
+    }
+
+    __aicore__ static inline void FetchInverse(GradCore &c)
+    {
+        GradCore::Return(kGotFactor);
+        AscendC::DataCopy(ValuesIn(c), c.Gm<bfloat16_t>(c.args.akk)[c.task.valueRow * kChunk],
+                          c.task.at.rows * kChunk);
         AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(kGotFactor);
     }
 
@@ -317,6 +327,27 @@ class OperandStage
         AscendC::WholeReduceSum(c.Diagonal(c.round), c.work[0], kLanesF32, kChunk, 1, 1,
                                 kLaneBlocks);
         StrictStage::Run(c, GradSlot::strictQ, GradSlot::levelStrictQ);
+    }
+
+    /// tril(A), zero beyond the valid rows.
+    __aicore__ static inline void Inverse(GradCore &c)
+    {
+        const Float &wide = c.work[0];
+        const uint32_t count = c.task.at.rows * kChunk;
+        AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kGotFactor);
+        AscendC::PipeBarrier<PIPE_V>();
+        Widen(wide, ValuesIn(c), count);
+        if (count < kScoreElems) {
+            AscendC::Duplicate(wide[count], 0.0f, kScoreElems - count);
+        }
+        AscendC::PipeBarrier<PIPE_V>();
+        AscendC::Select(wide, c.Bits(GradUb::lower, kScoreElems), wide, 0.0f,
+                        AscendC::SELMODE::VSEL_TENSOR_SCALAR_MODE, kScoreElems);
+        AscendC::PipeBarrier<PIPE_V>();
+        const auto to = c.Slot<bfloat16_t>(GradSlot::inverse);
+        for (uint32_t at = 0; at < kScoreElems; at += kBandElems) {
+            c.SendNarrow(to[at], wide[at], kBand);
+        }
     }
 
     /// An operand for products inside a band, which the levels make where the gate has no bound.

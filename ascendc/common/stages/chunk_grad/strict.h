@@ -37,6 +37,8 @@ class StrictStage
                                AscendC::CMPMODE::LT, kScoreElems);
         AscendC::CompareScalar(c.Bits(GradUb::diagonal, kScoreElems), distance, 0.0f,
                                AscendC::CMPMODE::EQ, kScoreElems);
+        AscendC::CompareScalar(c.Bits(GradUb::lower, kScoreElems), distance, 0.0f,
+                               AscendC::CMPMODE::LE, kScoreElems);
         OpenUnits(c);
         if (c.args.t.gate != kGateBounded) {
             for (uint32_t size = 1; size < kBand; size *= 2) {

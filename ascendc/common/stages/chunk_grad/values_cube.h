@@ -90,8 +90,6 @@ class ValuesCube
         const uint64_t row = walk.ValueRow(task.batch, task.head, task.token);
         const uint64_t state = walk.StateTile(task.globalChunk, task.head) * kStateElems;
         AscendC::WaitFlag<AscendC::HardEvent::MTE1_MTE2>(kL1Inputs + lane);
-        LoadChunk(c.Lane(lane, GradL1::akk, kScoreElems),
-                  c.Gm<bfloat16_t>(c.args.akk)[row * kChunk], task.rows, kChunk);
         LoadChunk(c.Lane(lane, GradL1::dU), c.Gm<bfloat16_t>(c.args.dvScan)[row * kDim], task.rows,
                   kDim);
         const uint64_t plane = PlaneRows(c) * kDim;
@@ -121,6 +119,8 @@ class ValuesCube
             LoadMatrices(c.Lane(lane, GradL1::values, 2 * kChunkElems),
                          c.Slot<bfloat16_t>(lane, round, GradSlot::values), 2, kChunk, kDim, kDim,
                          kChunkElems, kChunkElems);
+            LoadNz(c.Lane(lane, GradL1::akk, kScoreElems),
+                   c.Slot<bfloat16_t>(lane, round, GradSlot::inverse), kChunk, kChunk, kChunk);
         }
         AscendC::SetFlag<AscendC::HardEvent::MTE2_MTE1>(kL1Operands);
     }
