@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from backward import make_cotangents
 from fla_npu import loader
-from fla_npu.errors import ArgumentError, ArgumentTypeError, GradientUnavailable
+from fla_npu.errors import ArgumentError, ArgumentTypeError
 from fla_npu.mindspore import graph
 from fla_npu.mindspore.guard import GraphModeUnsupported
 from kda_inputs import case_seed, make_inputs
@@ -164,6 +164,15 @@ def test_a_layer_in_graph_mode(training, graph_mode, tools):
     check(derivative(Layer(inputs, bound(inputs)))(*given), want, tools)
 
 
+def test_training_in_graph_mode(training, graph_mode):
+    """MindSpore's own training cell: forward, backward and update in one graph."""
+    inputs, given, _ = training
+    layer = Layer(inputs, bound(inputs))
+    step = ms.nn.TrainOneStepCell(layer, ms.nn.SGD(layer.trainable_params(), 1e-3))
+    losses = [float(step(*given)) for _ in range(3)]
+    assert losses[2] < losses[1] < losses[0]
+
+
 def test_jit_of_a_gradient(training, tools):
     inputs, given, want = training
     derive = derivative(Layer(inputs, bound(inputs)))
@@ -227,24 +236,54 @@ def test_wrong_arguments_are_named_when_the_graph_is_compiled():
         graph.ChunkKda(1.0, cu_seqlens=[0, 0.5])
 
 
+def test_dynamic_shapes_are_refused():
+    """With dynamic=1 MindSpore compiles for any T after the second T."""
+    inputs = make_inputs({"T": 18, "HV": 1}, 1)
+    t = tensors_of(inputs)
+    function = ms.jit(function_of(graph.ChunkKda(**options_of(inputs)), t), dynamic=1)
+    with pytest.raises(ArgumentError, match="dynamic shape"):
+        for tokens in (16, 17, 18):
+            function(*(x[:, :, :tokens] for x in t.values()))
+
+
 def test_a_second_derivative_is_refused():
+    """By g, because MindSpore's CPU backend cannot add two gradients in bfloat16 in a graph."""
     inputs = make_inputs({"T": 16, "HV": 1}, 1)
     t = tensors_of(inputs)
     kda = graph.ChunkKda(**options_of(inputs))
 
-    def loss(v):
-        return (kda(t["q"], t["k"], v, t["g"], t["beta"]).astype(ms.float32) ** 2).sum()
+    def loss(g):
+        return (kda(t["q"], t["k"], t["v"], g, t["beta"]).astype(ms.float32) ** 2).sum()
 
-    def slope(v):
-        return ms.grad(loss)(v).astype(ms.float32).sum()
+    def slope(g):
+        return ms.grad(loss)(g).sum()
 
     for function in (slope, ms.jit(slope)):
-        with pytest.raises(GradientUnavailable, match="differentiated again"):
-            ms.grad(function)(t["v"])
+        with pytest.raises(RuntimeError, match="differentiated again"):
+            ms.grad(function)(t["g"]).asnumpy()
+    # A first derivative inside of another function is fine, and so is MindSpore afterwards.
+    stopped = ms.grad(lambda g: ms.ops.stop_gradient(slope(g)) + (g**2).sum())
+    assert np.array_equal(stopped(t["g"]).asnumpy(), 2 * t["g"].asnumpy())
+
+
+def test_after_an_exception_in_a_gradient(tools):
+    """MindSpore then takes every gradient for a nested one, for the rest of the process."""
+
+    def failing(y):
+        raise ValueError("planted")
+
+    with pytest.raises(ValueError, match="planted"):
+        ms.grad(failing)(ms.Tensor(np.ones(3, np.float32)))
+    inputs = make_inputs(CASES["model"], 5)
+    seeds = make_cotangents(inputs)
+    function = ms.jit(function_of(bound(inputs), leaves_of(inputs)))
+    want = gradients(inputs, seeds, disable_recompute=False)
+    for key, grad in gradients(inputs, seeds, lambda **tensors: function(*tensors.values())).items():
+        assert agree(key, grad, want[key], tools), f"gradient of {key}"
 
 
 def test_ascend_is_refused(monkeypatch):
-    monkeypatch.setattr(graph, "_on_device", lambda: True)
+    monkeypatch.setattr(graph, "on_device", lambda: True)
     with pytest.raises(GraphModeUnsupported, match="on the CPU only"):
         graph.ChunkKda(1.0)
 

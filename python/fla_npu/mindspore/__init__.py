@@ -12,7 +12,9 @@ from .require import require_mindspore
 
 require_mindspore()  # before the imports that need it, so that its message comes first
 
-from .kda import explain_route, npu_chunk_kda  # noqa: E402
+from ..chunk_kda import explain_route  # noqa: E402
+from . import graph  # noqa: E402
+from .kda import npu_chunk_kda  # noqa: E402
 from .stages import (  # noqa: E402
     npu_chunk_kda_bwd_dhu,
     npu_chunk_kda_bwd_finalize,
@@ -24,6 +26,7 @@ from .stages import (  # noqa: E402
 
 __all__ = [
     "explain_route",
+    "graph",
     "npu_chunk_kda",
     "npu_chunk_kda_bwd_dhu",
     "npu_chunk_kda_bwd_finalize",

@@ -17,7 +17,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..spec import names, spec
 from . import bridge
 
-__all__ = ["MindSporeAdapter", "plain", "plain_all", "resolve"]
+__all__ = ["DTYPES", "MindSporeAdapter", "on_device", "plain", "plain_all", "resolve"]
 
 # Order of the addresses in AclApi (csrc/acl_call.h).
 _ACL = (
@@ -29,7 +29,7 @@ _ACL = (
     "aclDestroyAclOpExecutor",
     "aclrtSynchronizeStream",
 )
-_DTYPES = {
+DTYPES = {
     mindspore.float32: "float32",
     mindspore.bfloat16: "bfloat16",
     mindspore.float16: "float16",
@@ -69,7 +69,7 @@ class _Target(NamedTuple):
     inputs: tuple[tuple[str, str, object], ...]  # kind, name and default of all but the outputs
 
 
-def _on_device() -> bool:
+def on_device() -> bool:
     # What mindspore.get_context("device_target") returns after 20 us.
     return MSContext.get_instance().get_param(ms_ctx_param.device_target) == "Ascend"
 
@@ -87,16 +87,16 @@ def resolve(op: str) -> _Target:
 
 
 def _resolve(binding: loader.Binding) -> _Target:
-    on_device = _on_device()
-    if on_device is not (binding.backend == "cann"):
+    ascend = on_device()
+    if ascend is not (binding.backend == "cann"):
         raise ArgumentError(
-            f"{binding.op.name}: MindSpore runs on {'Ascend' if on_device else 'CPU'}, but the OPP in use "
+            f"{binding.op.name}: MindSpore runs on {'Ascend' if ascend else 'CPU'}, but the OPP in use "
             f"is a {binding.backend} build ({binding.library.path}); a cann build needs "
             'mindspore.set_device("Ascend"), a twin build mindspore.set_device("CPU")'
         )
     at = binding.addresses()
     number = bridge.load().bind(
-        binding.op.name, at["workspace"], at["execute"], [at.get(name, 0) for name in _ACL], on_device
+        binding.op.name, at["workspace"], at["execute"], [at.get(name, 0) for name in _ACL], ascend
     )
     inputs = tuple((p.kind, p.name, p.default) for p in binding.op.params if p.kind != "out")
     return _Target(number, binding, inputs)
@@ -117,8 +117,8 @@ class MindSporeAdapter:
                 f"{label}: {name} is a {type(value).__module__}.{type(value).__name__}; it must be a "
                 "mindspore.Tensor"
             )
-        dtype = _DTYPES.get(value.dtype) or str(value.dtype).lower()
-        return Desc(tuple(value.shape), dtype, "npu" if _on_device() else "cpu")
+        dtype = DTYPES.get(value.dtype) or str(value.dtype).lower()
+        return Desc(tuple(value.shape), dtype, "npu" if on_device() else "cpu")
 
     def cast(self, tensor, dtype: str):
         target = getattr(mindspore, dtype)

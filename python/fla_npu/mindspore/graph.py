@@ -19,19 +19,19 @@ npu_chunk_kda(disable_recompute=False). It costs no memory between forward and b
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 
 import mindspore
 import numpy as np
 from mindspore import Tensor, nn, ops
 from mindspore.common.dtype import TensorType
-from mindspore.ops.primitive import constexpr
 
 from .. import chunk_kda
-from ..errors import ArgumentError, GradientUnavailable
+from ..errors import ArgumentError
 from ..spec import ACL_DTYPE
 from . import bridge
-from .adapter import _DTYPES, _on_device
+from .adapter import DTYPES, on_device
 from .guard import GraphModeUnsupported
 from .record import Recorder, Symbol
 
@@ -77,7 +77,7 @@ def _described(arg: dict) -> tuple[tuple[int, ...], str]:
             f"{_LABEL}: an input has the dynamic shape {shape}; the program is recorded for fixed shapes. "
             "Compile without dynamic axes, or use npu_chunk_kda in PyNative mode"
         )
-    return shape, _DTYPES.get(dtype) or str(dtype).lower()
+    return shape, DTYPES.get(dtype) or str(dtype).lower()
 
 
 class _Recordings:
@@ -86,6 +86,7 @@ class _Recordings:
     def __init__(self, options: dict) -> None:
         self.options = options
         self.forward_number, self.backward_number = next(_numbers), next(_numbers)
+        self.refusal_number = next(_numbers)
         self._known: dict[tuple[int, Signature], Signature] = {}
 
     def forward(self, inputs: Signature) -> Signature:
@@ -93,6 +94,11 @@ class _Recordings:
 
     def backward(self, inputs: Signature) -> Signature:
         return self._recorded(self.backward_number, inputs, self._backward)
+
+    def refusal(self) -> _Recorded:
+        """What takes the place of a second derivative: one result per input."""
+        record = partial(self._recorded, self.refusal_number, trace=self._refuse)
+        return _Recorded(self.refusal_number, record, None)
 
     def _recorded(self, number: int, inputs: Signature, trace) -> Signature:
         if (number, inputs) in self._known:
@@ -131,49 +137,54 @@ class _Recordings:
             for name, tensor in tensors.items()
         ]
 
+    @staticmethod
+    def _refuse(recorder: Recorder, parameters: list[Symbol]) -> list[Symbol]:
+        recorder.refuse(
+            f"the gradient of {_LABEL} cannot be differentiated again: fla_npu computes first derivatives "
+            "only. If the second derivative is not wanted, use mindspore.ops.stop_gradient on the gradient"
+        )
+        return parameters
 
-@constexpr(check=False)
-def _refuse_second_derivative():
-    raise GradientUnavailable(
-        f"the gradient of {_LABEL} cannot be differentiated again: fla_npu computes first derivatives "
-        "only. If the second derivative is not wanted, use mindspore.ops.stop_gradient on the gradient"
-    )
+
+def _constant(number: int) -> Tensor:
+    return Tensor([number], mindspore.int64)
 
 
 # The graph compiler parses the functions below and the class: plain syntax, one parameter per tensor.
-# It parses the derivative of a derivative only for somebody who needs it.
+# MindSpore may compile a second derivative that nobody needs (after an exception it takes every
+# gradient for a nested one), so that is refused when it runs, not when it is compiled.
 
 
-def _without_final_state(number, record):
+def _without_final_state(recordings: _Recordings):
     """bprop of a forward that returns attn_out."""
+    refused, refusal = _constant(recordings.refusal_number), recordings.refusal()
+    number = _constant(recordings.backward_number)
 
     def again(_, q, k, v, g, beta, a_log, dt_bias, initial_state, d_out, out, dout):
-        _refuse_second_derivative()
-        return (_, q, k, v, g, beta, a_log, dt_bias, initial_state, d_out)
+        return (_, *refusal(refused, q, k, v, g, beta, a_log, dt_bias, initial_state, d_out))
 
-    backward = _Recorded(number, record, again)
-    first = Tensor([number], mindspore.int64)
+    backward = _Recorded(recordings.backward_number, recordings.backward, again)
 
     def bprop(_, q, k, v, g, beta, a_log, dt_bias, initial_state, out, dout):
-        grads = backward(first, q, k, v, g, beta, a_log, dt_bias, initial_state, dout)
-        return (ops.zeros_like(first), *grads)
+        grads = backward(number, q, k, v, g, beta, a_log, dt_bias, initial_state, dout)
+        return (ops.zeros_like(number), *grads)
 
     return bprop
 
 
-def _with_final_state(number, record):
+def _with_final_state(recordings: _Recordings):
     """bprop of a forward that returns attn_out and final_state."""
+    refused, refusal = _constant(recordings.refusal_number), recordings.refusal()
+    number = _constant(recordings.backward_number)
 
     def again(_, q, k, v, g, beta, a_log, dt_bias, initial_state, d_out, d_state, out, dout):
-        _refuse_second_derivative()
-        return (_, q, k, v, g, beta, a_log, dt_bias, initial_state, d_out, d_state)
+        return (_, *refusal(refused, q, k, v, g, beta, a_log, dt_bias, initial_state, d_out, d_state))
 
-    backward = _Recorded(number, record, again)
-    first = Tensor([number], mindspore.int64)
+    backward = _Recorded(recordings.backward_number, recordings.backward, again)
 
     def bprop(_, q, k, v, g, beta, a_log, dt_bias, initial_state, out, dout):
-        grads = backward(first, q, k, v, g, beta, a_log, dt_bias, initial_state, dout[0], dout[1])
-        return (ops.zeros_like(first), *grads)
+        grads = backward(number, q, k, v, g, beta, a_log, dt_bias, initial_state, dout[0], dout[1])
+        return (ops.zeros_like(number), *grads)
 
     return bprop
 
@@ -195,8 +206,8 @@ class ChunkKda(nn.Cell):
 
     Raises:
         ArgumentError, ArgumentTypeError: when the call is compiled. GraphModeUnsupported: on Ascend,
-        where MindSpore takes only operators of CANN this way. GradientUnavailable: when a gradient is
-        differentiated again. A failure inside a kernel is a RuntimeError with its text.
+        where MindSpore takes only operators of CANN this way. RuntimeError: a failure inside a kernel,
+        with its text, or a gradient that is differentiated again.
     """
 
     def __init__(
@@ -219,7 +230,7 @@ class ChunkKda(nn.Cell):
         use_exp2: bool = True,
     ) -> None:
         super().__init__()
-        if _on_device():
+        if on_device():
             raise GraphModeUnsupported(
                 f"{_LABEL} runs its operators from a C function, which MindSpore takes on the CPU only; on "
                 "Ascend call npu_chunk_kda in PyNative mode, or compile around it with "
@@ -245,10 +256,9 @@ class ChunkKda(nn.Cell):
             "label": _LABEL,
         }
         recordings = _Recordings(chunk_kda.settled(options))
-        self.number = Tensor([recordings.forward_number], mindspore.int64)
+        self.number = _constant(recordings.forward_number)
         self.absent = Tensor(np.zeros(_ABSENT[0], _ABSENT[1]))
-        bprop_of = _with_final_state if output_final_state else _without_final_state
-        bprop = bprop_of(recordings.backward_number, recordings.backward)
+        bprop = (_with_final_state if output_final_state else _without_final_state)(recordings)
         self.forward = _Recorded(recordings.forward_number, recordings.forward, bprop)
 
     def construct(self, q, k, v, g, beta, a_log=None, dt_bias=None, initial_state=None):

@@ -15,7 +15,7 @@ from .. import chunk_kda
 from .adapter import MindSporeAdapter, plain, plain_all
 from .guard import python_function, recording, refuse_jit, without_derivative
 
-__all__ = ["explain_route", "npu_chunk_kda"]
+__all__ = ["npu_chunk_kda"]
 
 # An operator that the OPP lacks is found out before the first one runs: for training, already at the
 # forward call.
@@ -101,57 +101,6 @@ def npu_chunk_kda(
             "allow_neg_eigval": allow_neg_eigval,
             "use_exp2": use_exp2,
         },
-    )
-
-
-def explain_route(
-    q: Tensor | None = None,
-    k: Tensor | None = None,
-    v: Tensor | None = None,
-    g: Tensor | None = None,
-    beta: Tensor | None = None,
-    scale: float | None = None,
-    chunk_size: int = 64,
-    *,
-    layout: str = "BNSD",
-    output_final_state: bool = False,
-    safe_gate: bool = False,
-    lower_bound: float = -5.0,
-    use_gate_in_kernel: bool = True,
-    a_log: Tensor | None = None,
-    dt_bias: Tensor | None = None,
-    cu_seqlens=None,
-    chunk_indices=None,
-    initial_state: Tensor | None = None,
-    disable_recompute: bool = True,
-    state_v_first: bool = False,
-    epsilon: float = 1e-6,
-    use_qk_l2norm_in_kernel: bool = False,
-    use_beta_sigmoid_in_kernel: bool = False,
-    allow_neg_eigval: bool = False,
-    use_exp2: bool = True,
-) -> chunk_kda.Route:
-    """Which operators npu_chunk_kda runs for these arguments, with the OPP in use, and why.
-
-    Takes the arguments of npu_chunk_kda. Nothing is launched, and what does not decide may be left
-    out: only safe_gate, use_gate_in_kernel, use_exp2, a_log, initial_state, disable_recompute and
-    state_v_first do.
-
-    Returns:
-        A named tuple: name ('stages' or 'aggregates'), forward and backward (names of operators, in the
-        order of their launches), reason.
-
-    Raises:
-        OppNotFound.
-    """
-    return chunk_kda.explain_route(
-        safe_gate=safe_gate,
-        use_gate_in_kernel=use_gate_in_kernel,
-        use_exp2=use_exp2,
-        a_log=a_log,
-        initial_state=initial_state,
-        disable_recompute=disable_recompute,
-        state_v_first=state_v_first,
     )
 
 

@@ -172,6 +172,10 @@ class Recorder:
         self._steps.append(("sigmoid_grad", logit, made, float(factor), upstream))
         return made
 
+    def refuse(self, text: str) -> None:
+        """When this is reached, the program fails with RuntimeError(text)."""
+        self._steps.append(("refuse", text))
+
     def run(self, plan: Plan, tensors: Mapping[str, Symbol | None]) -> tuple:
         outputs = {out.name: self._new(out.shape, out.dtype) for out in plan.outputs if out is not None}
         values: list = []

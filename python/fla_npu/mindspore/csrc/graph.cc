@@ -70,6 +70,9 @@ Step ReadStep(const py::tuple &given)
     if (kind == "zero") {
         return ZeroStep{ReadRegion(given[1])};
     }
+    if (kind == "refuse") {
+        return RefuseStep{given[1].cast<std::string>()};
+    }
     SigmoidStep step{ReadRegion(given[1]), ReadRegion(given[2]), {}, given[3].cast<float>()};
     if (kind == "sigmoid_grad") {
         step.grad.push_back(ReadRegion(given[4]));

@@ -192,6 +192,8 @@ class Replay
         }
     }
 
+    void operator()(const RefuseStep &step) const { throw std::runtime_error(step.text); }
+
   private:
     char *At(const Region &region) const
     {

@@ -49,7 +49,12 @@ struct SigmoidStep {
     float factor;
 };
 
-using Step = std::variant<CallStep, CopyStep, ZeroStep, SigmoidStep>;
+/// Throws std::runtime_error with this text.
+struct RefuseStep {
+    std::string text;
+};
+
+using Step = std::variant<CallStep, CopyStep, ZeroStep, SigmoidStep, RefuseStep>;
 
 struct Program {
     uint64_t scratch = 0;  // bytes
