@@ -98,15 +98,16 @@ def forward(inputs: KdaInputs, tensors: dict | None = None, mode: str | None = N
 
 
 def relayed(inputs: KdaInputs, wide: bool) -> dict:
-    """Prepare and the state recurrence on rank-4 inputs; `wide`: u in float32, v_new in two planes."""
+    """Prepare and the state recurrence (rank 3 is lifted); `wide`: u in float32, v_new in two planes."""
     from fla_npu import chunk_kda
     from fla_npu.torch.adapter import ADAPTER
 
     options = {**inputs.options, "backward_mode": "save", "wide_relay": wide}
     out = dict(zip(PREPARE_SLOTS, chunk_kda.prepare(ADAPTER, **tensors_of(inputs), **options), strict=True))
     state = tensor(inputs.initial_state, inputs.state_dtype)
+    kg, w, u, gk = (out[n] if out[n].dim() == 4 else out[n][None] for n in ("kg", "w", "u", "gk"))
     after = chunk_kda.fwd_h(
-        ADAPTER, out["kg"], out["w"], out["u"], gk=out["gk"], initial_state=state,
+        ADAPTER, kg, w, u, gk=gk, initial_state=state,
         cu_seqlens=inputs.options.get("cu_seqlens"), use_exp2=inputs.options.get("use_exp2", True),
         output_final_state=True, state_v_first=inputs.state_v_first, wide_relay=wide,
     )  # fmt: skip
