@@ -17,7 +17,7 @@
  *   gate    dg, da_log, ddt_bias (gate_grad.h)              l2norm (norm_grad.h)
  *
  * Why     dL = -stril(A^T dA A^T) with dA = dU (beta v)^T - (dU S^T) (beta k E(G))^T is the product
- *         of Rv with V: three products of 64 rows less, no fp32 tile goes back to the cube, and
+ *         of Rv with V: three products less, no tile in between goes back to the cube in fp32, and
  *         equal keys with beta near 2 keep their digits (dA rounded to bf16 between two A loses
  *         them, as A diag(beta) does: dbeta 4 times as far off). rowsum(dL P)_i is k_i rowK_i, so
  *         P itself is never formed. The diagonal of dAqk has no decay: it stays on the vector core,
@@ -28,8 +28,9 @@
  * Decays  as in prepare.h: four bands of 16 rows, P, S, the chain; every exponent is a sum of steps.
  *         E(G_i - G_j) = X_i link Y_j with X_i = E(P_i), Y_j = E(S_j) and a link per pair of bands;
  *         rows of band i meet columns of band j as X [k Y link] and, transposed, Y [q X link].
- *         With the bounded gate both are anchored in the middle of a band's decay (operands.h), and
- *         X Y serves inside a band too, at most 8 steps of 7.3 octaves from 1.
+ *         With the bounded gate both are anchored in the middle of a band's decay (operands.h), half
+ *         the sum of a band from its first row, so that X Y serves inside a band too: neither is
+ *         more than 8 steps of 7.3 octaves from 1, and half a sum (at most 38) costs no digits.
  *         Without a bound the levels of levels.h serve the blocks inside a band: lower rows meet
  *         upper rows, both with factors <= 1, and masks keep each pair in one level.
  * Work    A task is one chunk of one key head; the value heads of its group follow one another, one
@@ -47,7 +48,7 @@
  *         No credits: a slot is written again two rounds later, after answers that follow its use.
  * Tails   rows beyond the valid ones are zero (gamma 0, q, k, v, beta, dU, v_new, A 0) or dropped
  *         on arrival, tiles stay full-size, stores are cut; records hold valid rows only
- * Limits  chunk 64, K = V = 128; with the bounded gate q, k, dAqk, dL times 2^55 must stay finite in fp32
+ * Limits  chunk 64, K = V = 128; with the bounded gate products of scores with q, k stay below 2^72
  */
 #ifndef FLA_CHUNK_GRAD_CHUNK_GRAD_H
 #define FLA_CHUNK_GRAD_CHUNK_GRAD_H

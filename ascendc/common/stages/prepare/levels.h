@@ -7,7 +7,7 @@
  *
  *   G_r - G_j = P_r + S_j     P_r = sum over the lower half up to r, S_j = over the upper after j
  *
- * both of them sums of steps, <= 0. While the scan of gate.h has P and S of blocks of s rows at
+ * both of them sums of steps, <= 0. While the scan of decay.h has P and S of blocks of s rows at
  * hand, level s writes two tiles: q and k times X, X = E(P) in lower rows and E(S) in upper rows. k
  * serves as row and as column. The cube multiplies whole bands, [q; k] against k; of the 16 x 16
  * results the mask of the level keeps the s x s blocks below the diagonal (solve.h). Level 0 is q

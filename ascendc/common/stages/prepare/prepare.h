@@ -2,7 +2,7 @@
  *
  * prepare - everything of Chunk KDA that chunks can do on their own
  *
- *   gamma   step of the decay, from g (gate.h)             G = running sum of gamma in the chunk
+ *   gamma   step of the decay, from g (decay.h)            G = running sum of gamma in the chunk
  *   hats    q_hat, k_hat = rows of q, k scaled to length 1 (hats.h)
  *   scores  Aqk = scale tril(q_hat k_hat^T o E)            L = stril(beta k_hat k_hat^T o E)
  *   solve   Akk = (I + L)^-1                               E_ij = E(G_i - G_j), E(x) = 2^x or e^x
