@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of the MindSpore tests. One process and one bridge serve all of them.
 
-The bridge comes from the user's cache; on a fresh machine the first test compiles it (about 35 s).
+The bridge comes from the user's cache; on a fresh machine the first test compiles it (about a minute).
 """
 
 from __future__ import annotations

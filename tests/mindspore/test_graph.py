@@ -95,7 +95,9 @@ def test_forward_has_the_bits_of_pynative(name, tools):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("jit", [False, True], ids=["pynative", "jit"])
+@pytest.mark.parametrize(
+    "jit", [pytest.param(False, marks=pytest.mark.full, id="pynative"), pytest.param(True, id="jit")]
+)
 def test_gradients_have_the_bits_of_pynative(name, jit, tools):
     inputs = make_inputs(CASES[name], case_seed(name))
     seeds = make_cotangents(inputs)

@@ -2,7 +2,7 @@
 """The compiled bridge: find it in the cache, or compile it, and import it.
 
 The wheel carries the C++ sources, not a binary: a binary would fix the MindSpore and the Python it
-works with. The first use compiles (about 35 s, 1.5 GB of memory); `fla-npu build-bridge` does the
+works with. The first use compiles (about a minute, 2 GB of memory); `fla-npu build-bridge` does the
 same ahead of time. Cache entry: <cache>/bridge/<key>/, where the key covers MindSpore, Python, the
 sources, the operator contracts and the compiler.
 """
@@ -131,7 +131,7 @@ def build(force: bool = False) -> Path:
             raise BridgeBuildError(failure)
         _say(
             f"compiling the bridge for MindSpore {mindspore_version()}, once per MindSpore and compiler; "
-            f"about 35 s, 1.5 GB of memory; it goes to {entry}"
+            f"about a minute, 2 GB of memory; it goes to {entry}"
         )
         _compile(compiler, entry)
     return module
