@@ -25,6 +25,14 @@ def test_the_forward_does_not_depend_on_gradients():
     assert same_bits((out, final), want) and not out.requires_grad
 
 
+def test_autocast_changes_nothing():
+    t = make()
+    want = gradients(t)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = gradients(t)
+    assert all(same_bits(got[n], want[n]) for n in t)
+
+
 def test_no_gradient_where_none_is_required():
     out, final = kda(make())
     assert out.grad_fn is None and final.grad_fn is None

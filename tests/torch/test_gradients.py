@@ -168,3 +168,12 @@ def test_beta_logits_at_saturation():
 def test_one_token():
     t = with_state(make(tokens=1))
     assert_gradients(gradients(t), truth(t, "BNSD"), t)
+
+
+@pytest.mark.parametrize("options", [{}, {"safe_gate": False}, {"disable_recompute": False}], ids=str)
+def test_the_checked_twin_agrees(twin, options):
+    t = with_state(make(tokens=70)) if not options else make(tokens=70)
+    want = gradients(t, **options)
+    twin(mode="checked")
+    got = gradients(t, **options)
+    assert all(same_bits(got[n], want[n]) for n in t)
