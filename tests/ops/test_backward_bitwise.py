@@ -45,7 +45,7 @@ def test_threads(call, twin):
 def test_simulated_core_counts(call, twin, mode):
     """da_log and ddt_bias are sums over all tasks: their order must not follow the cores."""
     want = grad_run.chain(*call)
-    for cores in (1, 3, 20, 24) if mode == "fast" else (1, 3, 24):
+    for cores in (1, 3, 20, 24) if mode == "fast" else (1, 3):
         twin(mode=mode, cores=cores)
         assert kda_run.differing(grad_run.chain(*call), want) == [], f"{cores} cores"
 
@@ -65,12 +65,12 @@ def test_many_schedules(call, twin):
         assert kda_run.differing(grad_run.chain(*call), want) == [], f"seed {seed}"
 
 
-@pytest.mark.parametrize("build", ["fast", "checked"])
+@pytest.mark.parametrize("build", ["fast", pytest.param("checked", marks=pytest.mark.full)])
 @pytest.mark.parametrize("disable_recompute", [True, False], ids=["save", "recompute"])
 def test_composed_call_on_both_builds(call, twin, build, disable_recompute):
     """npu_chunk_kda gives the same gradients run after run, and on the checked twin."""
     want = grad_run.gradients(*call, disable_recompute=disable_recompute)
-    for threads in (1, 2, 3):
+    for threads in (1, 3):
         twin(mode=build, threads=threads)
         again = grad_run.gradients(*call, disable_recompute=disable_recompute)
         assert kda_run.differing(again, want) == []
@@ -78,7 +78,7 @@ def test_composed_call_on_both_builds(call, twin, build, disable_recompute):
             return
 
 
-@pytest.mark.parametrize("isa", ["baseline", "avx2"])
+@pytest.mark.parametrize("isa", ["baseline", pytest.param("avx2", marks=pytest.mark.full)])
 def test_vector_extensions_change_rounding_only(call, twin, isa):
     want = grad_run.chain(*call)
     twin(isa=isa)
@@ -115,10 +115,10 @@ def test_f3_position_in_the_batch_does_not_matter():
 
 
 @pytest.mark.parametrize("gate", ["none", "softplus", "bounded"])
-@pytest.mark.parametrize("first", [1, 16, 40, 63, 64, 100])
+@pytest.mark.parametrize("first", [1, 40, 64])
 def test_a_token_is_blamed_by_later_tokens_only(gate, first):
     """The mirror of causality: cotangents before token `first` move no bit of the gradients from it on."""
-    inputs = make_inputs({"T": 140, "HV": 2, "l2norm": True, "gate": gate, "state": "float32"}, 4)
+    inputs = make_inputs({"T": 100, "HV": 1, "l2norm": True, "gate": gate, "state": "float32"}, 4)
     seeds = make_cotangents(inputs, 4)
     want = grad_run.gradients(inputs, seeds)
     before = seeds.out[:, :, :first]

@@ -25,7 +25,7 @@ CALLS = {
     "dhu_bare": ("dhu", {"T": 70, "HV": 1, "use_exp2": False, "gk_dtype": "bfloat16"}),
     "finalize_T5": ("finalize", {"T": 5, "HK": 1, "HV": 2, "state": "float32", "planes": True, **BOUNDED}),
     "finalize_packed": ("finalize", {"cu": [0, 5, 5, 70, 133], "HK": 1, "HV": 3, "layout": "NTD", "gate": "softplus"}),
-    "finalize_bare": ("finalize", {"T": 17, "HV": 1, "use_exp2": False, "g_dtype": "bfloat16", "beta_dtype": "bfloat16"}),
+    "finalize_bare": ("finalize", {"T": 17, "use_exp2": False, "g_dtype": "bfloat16", "beta_dtype": "bfloat16"}),
 }  # fmt: skip
 RUN = {"prepare": grad_run.bwd_prepare, "dhu": grad_run.dhu, "finalize": grad_run.bwd_finalize}
 

@@ -39,8 +39,18 @@ def dtype_of(case, name: str) -> str:
     return case.out_dtypes.get(name) or ("float32" if name in wide else "bfloat16")
 
 
-@pytest.mark.parametrize("build", ["fast", "checked"])
-@pytest.mark.parametrize(("op", "name"), CASES)
+#: Long on the checked twin, and like another case there.
+LONG = {"long", "grouped_eight", "ragged_tail", "strong_decay", "planes", "bf16_gate"}
+BUILDS = [pytest.param(*case, "fast", id=f"{case[0][6:]}-{case[1]}-fast") for case in CASES]
+BUILDS += [
+    pytest.param(
+        *c, "checked", id=f"{c[0][6:]}-{c[1]}-checked", marks=[pytest.mark.full] if c[1] in LONG else []
+    )
+    for c in CASES
+]
+
+
+@pytest.mark.parametrize(("op", "name", "build"), BUILDS)
 def test_stage(op, name, build, twin):
     case, run = case_of(op, name), OPS[op][1]
     tensors = grad_run.tensors_of(case)

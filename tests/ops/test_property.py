@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import grad_run
 import kda_run
 import pytest
+from backward import make_cotangents
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from kda_inputs import make_inputs
@@ -61,6 +63,18 @@ def test_any_call_is_right(case, seed):
 @given(case=forward_cases(longest=330), seed=st.integers(0, 9999))
 def test_any_call_is_right_long(case, seed):
     check_forward(make_inputs(case, seed), SMALL_SAMPLE)
+
+
+@pytest.mark.full
+@settings(max_examples=60, **COMMON)
+@given(case=forward_cases(), seed=st.integers(0, 9999), recompute=st.booleans())
+def test_any_gradient_is_right(case, seed, recompute):
+    """Save and recompute mode alike: the same bits, and within the floor unless a draw of few roundings decides."""
+    inputs = make_inputs(case, seed)
+    seeds = make_cotangents(inputs, seed, final=case["state"] is not None or recompute)
+    got = grad_run.check_gradients(inputs, seeds, 2.0 * SMALL_SAMPLE, disable_recompute=not recompute)
+    again = grad_run.gradients(inputs, seeds, disable_recompute=recompute)
+    assert kda_run.differing(got, again) == []
 
 
 @pytest.mark.full
