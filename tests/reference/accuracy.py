@@ -162,7 +162,7 @@ def report(count: int) -> str:
         print(f"{name} ..", file=sys.stderr, flush=True)
         table[name] = mean_scores([call_scores(*model_inputs(case, seed)) for seed in range(count)])
     lines = [
-        "npu_chunk_kda, error / floor:",
+        f"Root mean squares over {count} seed{'s' * (count > 1)}. npu_chunk_kda, error / floor:",
         "",
         "| | " + " | ".join(CASES) + " |",
         "| --- |" + " --- |" * len(CASES),
