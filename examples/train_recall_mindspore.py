@@ -49,7 +49,7 @@ def train(task: Recall, steps: int, batch: int, dim: int, heads: int, rate: floa
 
 def main() -> None:
     ms.runtime.launch_blocking()  # small operators on a CPU: handing them to other threads costs more
-    given = arguments(steps=120, pairs=24)
+    given = arguments(steps=180, pairs=24)
     task = Recall(given.pairs)
     run = train(task, given.steps, given.batch, given.dim, given.heads, given.rate, given.seed)
     run.write(given.curve)
