@@ -19,30 +19,14 @@ extern "C" __global__ __aicore__ void chunk_kda_fwd_prepare(
     GET_TILING_DATA_WITH_STRUCT(ChunkKdaFwdPrepareTilingData, t, tiling);
     // The pipe sets up the core; the bodies below take their memory from it.
     AscendC::TPipe pipe;
-    const fla::PrepareArgs args = {q,
-                                   k,
-                                   v,
-                                   g,
-                                   beta,
-                                   aLog,
-                                   dtBias,
-                                   cuSeqlens,
-                                   chunkIndices,
-                                   gk,
-                                   aqk,
-                                   akk,
-                                   w,
-                                   u,
-                                   u,
-                                   qg,
-                                   kg,
-                                   qgScaled,
-                                   qHat,
-                                   kHat,
-                                   qRstd,
-                                   kRstd,
-                                   betaEff,
-                                   AscendC::GetUserWorkspace(workspace),
+    const fla::PrepareArgs args = {q,        k,         v,
+                                   g,        beta,      aLog,
+                                   dtBias,   cuSeqlens, chunkIndices,
+                                   gk,       aqk,       akk,
+                                   w,        u,         u,
+                                   qg,       kg,        qgScaled,
+                                   qHat,     kHat,      qRstd,
+                                   kRstd,    betaEff,   AscendC::GetUserWorkspace(workspace),
                                    t.prepare};
     if ASCEND_IS_AIC {
         fla::PrepareCube().Run(pipe, args);
