@@ -18,6 +18,8 @@ CASES = golden_module("chunk_kda_fwd_v2").CASES
 BACKWARD_CASES = golden_module("chunk_kda_bwd_v2").CASES
 #: Two roundings of the operands of a score and one of the score itself (test_stages.py).
 SCORE_FACTOR = {"aqk": 2.0, "akk": 2.0}
+#: The stages run checked in their own tests; the aggregates, which share them, in the long tier.
+BUILDS = ["fast", pytest.param("checked", marks=pytest.mark.full)]
 PATTERNS = {
     "none": (),
     "no_recompute_flag": ("akk", "q_hat", "k_hat", "q_rstd", "k_rstd", "beta_eff", "final_state"),
@@ -48,7 +50,7 @@ def test_forward_against_float64(case):
         judge(f"fwd_v2.{name}", got, want, model, str(x.dtype)[6:], SCORE_FACTOR.get(name, FACTOR))
 
 
-@pytest.mark.parametrize("build", ["fast", "checked"])
+@pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("planes", [False, True], ids=["one_plane", "two_planes"])
 @pytest.mark.parametrize("case", CASES)
 def test_forward_has_the_bits_of_the_chain(case, planes, build, twin):
@@ -67,7 +69,7 @@ def test_forward_writes_the_same_whatever_is_left_out(case, pattern):
     assert kda_run.differing(got, {n: want[n] for n in got}) == []
 
 
-@pytest.mark.parametrize("mode", ["fast", "checked"])
+@pytest.mark.parametrize("mode", BUILDS)
 @pytest.mark.parametrize("case", ["grouped", "packed_empty", "ragged_tail"])
 def test_forward_on_any_number_of_cores(case, mode, twin):
     inputs = inputs_of(case)
@@ -152,7 +154,7 @@ def test_backward_against_float64(op, case):
         judge(f"{op[10:]}.{name}", got, want, model, str(x.dtype)[6:], FEW.get(name, FACTOR))
 
 
-@pytest.mark.parametrize("build", ["fast", "checked"])
+@pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("planes", [False, True], ids=["one_plane", "two_planes"])
 @pytest.mark.parametrize("case", BACKWARD_CASES)
 def test_backward_has_the_bits_of_the_chain(case, planes, build, twin):
@@ -162,7 +164,7 @@ def test_backward_has_the_bits_of_the_chain(case, planes, build, twin):
     assert kda_run.differing(aggregate_run.backward(values, saved), want) == []
 
 
-@pytest.mark.parametrize("build", ["fast", "checked"])
+@pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("case", BACKWARD_CASES)
 def test_recompute_has_the_bits_of_save(case, build, twin):
     values, saved = backward_case(case)
@@ -204,7 +206,7 @@ def test_dht_in_another_type_or_none(dtype):
     assert kda_run.differing(got, want) == []
 
 
-@pytest.mark.parametrize("mode", ["fast", "checked"])
+@pytest.mark.parametrize("mode", BUILDS)
 @pytest.mark.parametrize("case", ["grouped", "packed_empty"])
 def test_backward_on_any_number_of_cores(case, mode, twin):
     values, saved = backward_case(case)

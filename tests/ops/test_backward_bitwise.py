@@ -41,7 +41,7 @@ def test_threads(call, twin):
         assert kda_run.differing(grad_run.chain(*call), one) == []
 
 
-@pytest.mark.parametrize("mode", ["fast", "checked"])
+@pytest.mark.parametrize("mode", ["fast", pytest.param("checked", marks=pytest.mark.full)])
 def test_simulated_core_counts(call, twin, mode):
     """da_log and ddt_bias are sums over all tasks: their order must not follow the cores."""
     want = grad_run.chain(*call)

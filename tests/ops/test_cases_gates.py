@@ -34,14 +34,14 @@ def run(request, twin):
     return forward
 
 
-def judged(run, inputs):
+def judged(run, inputs, factor=2.0):
     """Run on the requested build, then hold the result to its floors.
 
     Where a strong decay leaves a handful of tokens to carry the norm, so few roundings meet that the ratio
     to the floor scatters; model-like inputs are held to 1.5 in test_forward.py.
     """
     run(inputs)
-    return {name: kda_run.array(x) for name, x in check_forward(inputs, factor=2.0).items()}
+    return {name: kda_run.array(x) for name, x in check_forward(inputs, factor=factor).items()}
 
 
 def base(tokens, **case):
@@ -161,10 +161,11 @@ def test_a8_constant_key(run, beta, tokens):
     rng = np.random.default_rng(2)
     inputs.arrays["v"][:] = to_bf16(rng.standard_normal(inputs.arrays["v"].shape))
     inputs.arrays["beta"][:] = np.float32(math.log(beta / (2.0 - beta)))
-    out, row = judged(run, inputs), np.zeros(128)
+    # With beta = 1.9 rounding errors are passed on at 0.9 per token: the slots cost up to 10 % themselves, and
+    # the floor, one draw of roundings, moves 2.3 x between draws.
+    out, row = judged(run, inputs, factor=3.0 if beta == 1.9 else 2.0), np.zeros(128)
     for v in inputs.arrays["v"][0, 0]:
         row = (1.0 - beta) * row + beta * v
-    # With beta = 1.9 rounding errors are passed on at 0.9 per token: the slots cost 10 % themselves.
     assert relative_l2(out["final_state"][0, 0, 0], row) < (0.16 if beta == 1.9 else 0.04)
 
 

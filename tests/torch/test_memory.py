@@ -55,6 +55,7 @@ def test_recompute_takes_less_than_60_percent_of_save():
 
 @pytest.mark.parametrize(("mode", "per_token"), [("save", 6160), ("recompute", 3016)])
 def test_the_formula(mode, per_token):
-    """What chunk_kda/compose.py documents, with a tenth and the kernels' workspace for the rest."""
+    """What chunk_kda/compose.py documents, with a tenth and the workspace for the rest: 2.4 MB a group in the
+    backward, two groups a thread."""
     tokens, heads = 2048, 8
-    assert peak(mode, tokens, heads) < 1.1 * per_token * tokens * heads + (16 << 20)
+    assert peak(mode, tokens, heads) < 1.1 * per_token * tokens * heads + (24 << 20)
