@@ -160,7 +160,8 @@ def test_metadata_is_read_once(neutral, x):
 def test_value_and_grad_and_vjp(x):
     value, grad = ms.value_and_grad(lambda y: loss(y, y, y))(x)
     assert float(value) == 6 and same(grad, worth("q", "k", "v", "g", "beta"))
-    other = ms.Tensor(2 * x.asnumpy())  # not computed from x in MindSpore: what is recorded depends on what ran before
+    # Not computed from x by MindSpore: what it records then depends on what ran before in the process.
+    other = ms.Tensor(2 * x.asnumpy())
     _, pull = ms.vjp(lambda y: loss(y, other, other), x)
     for _ in range(2):
         (grad,) = pull(ms.Tensor(1.0))
@@ -203,5 +204,6 @@ def test_a_failure_in_the_backward_reaches_the_caller(monkeypatch, x):
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_recompute_mode_saves_nothing(neutral, x, keep):
-    other = ms.Tensor(2 * x.asnumpy())  # not computed from x in MindSpore: what is recorded depends on what ran before
+    # Not computed from x by MindSpore: what it records then depends on what ran before in the process.
+    other = ms.Tensor(2 * x.asnumpy())
     assert same(ms.grad(lambda y: loss(y, other, other, disable_recompute=keep))(x), worth("q"))
