@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chunk KDA, independent of the framework: the stages, their composition, and its gradient.
 
-A front end hands in an `Adapter`, which knows the framework's tensors and how to launch.
+A front end hands in an `Adapter`, which knows the framework's tensors and how to launch. Where the
+tokens are a part of longer sequences, a `Boundary` knows the states at their ends.
 """
 
 from .adapter import Adapter
+from .boundary import Boundary
 from .compose import BACKWARD_STAGES, SAVED, STAGES, TENSORS, backward, forward, save_forward, settled
 from .route import Route, explain_route
 from .stages import (
@@ -24,6 +26,7 @@ __all__ = [
     "STAGES",
     "TENSORS",
     "Adapter",
+    "Boundary",
     "Route",
     "backward",
     "backward_finalize",

@@ -26,6 +26,7 @@ from ..checks.common import flag
 from ..checks.metadata import flat_pairs, host_ints
 from . import route
 from .adapter import Adapter, launch
+from .boundary import Boundary
 from .route import BACKWARD, FORWARD
 from .stages import backward_finalize, backward_prepare, dhu, finalize, fwd_h, whole_backward, whole_forward
 
@@ -58,11 +59,15 @@ _HEAD_AXIS = {"BNSD": 1, "BSND": 2, "NTD": 0, "TND": 1}
 class _Call:
     """A validated call: its tensors, its options, and what follows from both.
 
-    The methods run stages. `made` holds stage tensors by name, head-major with a batch axis.
+    The methods run stages. `made` holds stage tensors by name, head-major with a batch axis. With a
+    `boundary` the stages run one by one, and it is asked for the states at the ends of the tokens.
     """
 
-    def __init__(self, adapter: Adapter, tensors: Mapping[str, Any], options: Mapping[str, Any], mode: str):
-        self.adapter, self.tensors, self.options = adapter, tensors, options
+    def __init__(
+        self, adapter: Adapter, tensors: Mapping[str, Any], options: Mapping[str, Any], mode: str,
+        boundary: Boundary | None = None,
+    ):  # fmt: skip
+        self.adapter, self.tensors, self.options, self.boundary = adapter, tensors, options, boundary
         self._read(**options)
         descs = {name: adapter.describe(self.label, name, tensors[name]) for name in TENSORS}
         state = descs.pop("initial_state")
@@ -80,7 +85,7 @@ class _Call:
         gate = self.gate["safe_gate"], self.gate["use_gate_in_kernel"]
         chosen = route.rule(*gate, self.use_exp2, tensors["a_log"], state, self.keep, self.v_first)[0]
         # The same in the forward and in its backward, since both see the same arguments.
-        self.whole = chosen == "aggregates" and not route.aggregates_missing()
+        self.whole = boundary is None and chosen == "aggregates" and not route.aggregates_missing()
 
     def _read(
         self, scale, chunk_size=64, *, layout="BNSD", output_final_state=False, safe_gate=False,
@@ -136,6 +141,8 @@ class _Call:
         if state is not None and self.descs["initial_state"].dtype != "float32":
             # The final state is float32 whatever the initial one was; widening is exact.
             state = a.cast(state, "float32")
+        if self.boundary is not None:
+            state = self.boundary.entry(made, state)
         made["h"], made["v_new"], made["final_state"] = fwd_h(
             a, made["kg"], made["w"], made.pop("u"), gk=made["gk"], initial_state=state,
             output_final_state=self.final, use_exp2=self.use_exp2, wide_relay=planes, **self.later,
@@ -190,6 +197,10 @@ class _Call:
                 a, made["aqk"], self._v_new(made), d_out, made["h"], scale=self.scale, **self.later
             )
         d_aqk, dv_local, dq_raw = partial
+        if self.boundary is not None:
+            d_state = self.boundary.exit(made, d_out, dv_local, d_state)
+            if not needs:
+                return {}
         dh, dh0, dv_scan = dhu(
             a, made["qg"], made["kg"], made["w"], d_out, dv_local, gk=made["gk"], dht=d_state,
             h0=self.tensors["initial_state"] if wants_state else None,
@@ -260,20 +271,22 @@ class _Call:
         axes = dict.fromkeys(_TOKENWISE, _HEAD_AXIS[self.layout])
         axes |= {"a_log": 0, "dt_bias": 0, "initial_state": 1}
         tensors = {n: self.cut(self.tensors[n], axes[n], here, units[n]) for n in TENSORS}
-        return _Call(self.adapter, tensors, self.options, "save")
+        boundary = self.boundary and self.boundary.part(here[0] * group, here[1] * group)
+        return _Call(self.adapter, tensors, self.options, "save", boundary)
 
 
 def forward(
     adapter: Adapter, q, k, v, g, beta, scale, chunk_size=64, *, a_log=None, dt_bias=None,
-    initial_state=None, **options,
+    initial_state=None, boundary: Boundary | None = None, **options,
 ) -> tuple:  # fmt: skip
     """(attn_out token-major, final_state float32 or None): npu_chunk_kda without a gradient.
 
-    `options` are its keywords. Everything is validated before the first stage is launched.
+    `options` are its keywords. Everything is validated before the first stage is launched. `boundary`:
+    see there; None where the call computes its sequences from end to end.
     """
     tensors = dict(zip(TENSORS, (q, k, v, g, beta, a_log, dt_bias, initial_state), strict=True))
     options |= {"scale": scale, "chunk_size": chunk_size}
-    made = _Call(adapter, tensors, options, "none").run(save=False)
+    made = _Call(adapter, tensors, options, "none", boundary).run(save=False)
     return made["attn_out"], made["final_state"]
 
 
@@ -287,14 +300,16 @@ def settled(options: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def save_forward(adapter: Adapter, tensors: Mapping[str, Any], options: Mapping[str, Any]) -> tuple:
+def save_forward(
+    adapter: Adapter, tensors: Mapping[str, Any], options: Mapping[str, Any], boundary: Boundary | None = None
+) -> tuple:
     """(attn_out, final_state or None, saved): forward that a backward will follow.
 
     `tensors` has every name of TENSORS. `saved` are the tensors of SAVED, or nothing in recompute mode.
     """
     if not options.get("disable_recompute", True):
-        return *forward(adapter, **tensors, **options), ()
-    made = _Call(adapter, tensors, options, "save").run(save=True)
+        return *forward(adapter, **tensors, boundary=boundary, **options), ()
+    made = _Call(adapter, tensors, options, "save", boundary).run(save=True)
     return made["attn_out"], made["final_state"], tuple(made[name] for name in SAVED)
 
 
@@ -306,15 +321,17 @@ def backward(
     d_out,
     d_state,
     needs: Collection[str],
+    boundary: Boundary | None = None,
 ) -> dict[str, Any]:
     """Gradients of the inputs named in `needs`, each in the shape, layout and dtype of its input.
 
     `saved` as save_forward returned it. `d_out` and `d_state` are the cotangents of attn_out and
-    final_state, None for an output nobody used. Work that serves no gradient in `needs` is left out.
+    final_state, None for an output nobody used. Work that serves no gradient in `needs` is left out,
+    unless a `boundary` needs it: the gradient of the first state may be somebody else's.
     """
-    call = _Call(adapter, tensors, options, "save")
+    call = _Call(adapter, tensors, options, "save", boundary)
     needs = tuple(name for name in TENSORS if name in needs and tensors[name] is not None)
-    if d_out is None and d_state is None:
+    if boundary is None and d_out is None and d_state is None:
         return {n: adapter.zeros(call.descs[n].shape, call.descs[n].dtype, tensors[n]) for n in needs}
     if saved:
         grads = call.gradients(dict(zip(SAVED, saved, strict=True)), d_out, d_state, needs)
