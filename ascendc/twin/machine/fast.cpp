@@ -71,7 +71,9 @@ struct FastLaunch {
     std::mutex lock;              // everything below
     std::condition_variable gate;
     std::atomic<uint64_t> progress{0};
-    uint32_t alive = 0;  // threads
+    // Threads that have come. Who sleeps has found no group left to take, so one that has not come
+    // yet could set no flag.
+    uint32_t alive = 0;
     uint32_t asleep =
         0;  // of them, since the last progress; one that was woken may still lie there
     GlobalFlag global[3][kFlagIds];  // AIC, AIV, both
@@ -231,6 +233,12 @@ void UnwindGroups(std::vector<std::unique_ptr<Group>> &mine)
     }
 }
 
+void Enter(FastLaunch &launch)
+{
+    std::lock_guard<std::mutex> hold(launch.lock);
+    ++launch.alive;
+}
+
 void Leave(FastLaunch &launch)
 {
     std::lock_guard<std::mutex> hold(launch.lock);
@@ -243,6 +251,7 @@ void Leave(FastLaunch &launch)
 void WorkerMain(FastLaunch &launch)
 {
     FlushSubnormals flush;  // a thread of the pool has its own control word
+    Enter(launch);
     std::vector<std::unique_ptr<Group>> mine;
     bool more = true;
     while (true) {
@@ -411,7 +420,6 @@ Result RunFast(const Launch &launch, const Options &options)
     state.what = &launch;
     state.groups.resize(launch.blockDim);
     uint32_t threads = options.threads < launch.blockDim ? options.threads : launch.blockDim;
-    state.alive = threads;
     RunOnThreads(threads, [&] { WorkerMain(state); });
     if (!state.fault.empty()) {
         return Result{kStatusFault, state.fault};

@@ -10,7 +10,8 @@ namespace twin
 {
 
 /// Runs work() on `threads` threads, the caller's among them, and returns when all are done. With
-/// one thread nothing but the caller is involved. work must not throw.
+/// one thread nothing but the caller is involved. Threads that find nothing left to do may never come:
+/// work may be called less often than `threads`. work must not throw.
 void RunOnThreads(uint32_t threads, const std::function<void()> &work);
 
 }  // namespace twin
