@@ -25,6 +25,7 @@ _SUBMODULES = frozenset(
         "mindspore",
         "ops",
         "opp",
+        "parallel",
         "spec",
         "torch",
     )

@@ -17,6 +17,7 @@ __all__ = [
     "GradientUnavailable",
     "LaunchError",
     "OppNotFound",
+    "ParallelError",
     "SymbolMissing",
     "TwinFault",
 ]
@@ -60,6 +61,20 @@ class ArgumentTypeError(FlaNpuError, TypeError):
 
 class GradientUnavailable(FlaNpuError, RuntimeError):
     """A derivative was asked for that is not computed: a second one."""
+
+
+class ParallelError(FlaNpuError, RuntimeError):
+    """Ranks of a group disagree, or one of them failed, left or did not answer.
+
+    `rank` is the rank that raises, `peers` are those it had to do with, `step` says what for; all
+    ranks are ranks in the group. What the transport said is the `__cause__`.
+    """
+
+    def __init__(self, message: str, *, rank: int | None = None, peers: tuple[int, ...] = (), step: str = ""):
+        super().__init__(message)
+        self.rank = rank
+        self.peers = tuple(peers)
+        self.step = step
 
 
 class FlaNpuWarning(UserWarning):

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sequences over several ranks, independent of the framework: the plan, its programs, and their run.
+
+    plan = make_plan(lengths, cu_seqlens, transport="gather")
+    plan.shard(rank)                     what the rank owns
+    plan.forward(rank), .backward(rank)  how states, and their gradients, get to it
+    Exchange                             runs such a program over an adapter and a transport
+    conv_halo(plan, rank, width)         the same for the tokens before a causal convolution
+
+Front ends: `fla_npu.torch.parallel`, `fla_npu.mindspore.parallel`.
+"""
+
+from .engine import Exchange, Handle, RowExchange, Transport
+from .halo import Halo, Piece, conv_halo
+from .plan import TRANSPORTS, Plan, Shard, make_plan
+from .program import MAP, STATE, Program
+
+__all__ = [
+    "MAP",
+    "STATE",
+    "TRANSPORTS",
+    "Exchange",
+    "Halo",
+    "Handle",
+    "Piece",
+    "Plan",
+    "Program",
+    "RowExchange",
+    "Shard",
+    "Transport",
+    "conv_halo",
+    "make_plan",
+]
