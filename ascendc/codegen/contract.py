@@ -54,6 +54,7 @@ PARAM_KEYS = {
     "values",
     "present_if",
     "refused",
+    "windows",
 }
 
 
@@ -83,6 +84,7 @@ class Param:
     values: list[Any] = field(default_factory=list)
     present_if: str = ""
     refused: str = ""
+    windows: str = ""  # of an array of offsets: "all" or "first", edges of windows inside of T
 
     @property
     def is_tensor(self) -> bool:
@@ -222,6 +224,10 @@ def _check(op: Op, path: Path) -> None:
             (
                 bool(p.like) and types.get(p.like) != p.dtypes,
                 f"{p.name}: like names no required input of its dtypes",
+            ),
+            (
+                p.windows not in ("", "all", "first") or (bool(p.windows) and p.role != "ints"),
+                f"{p.name}: windows is all or first, of an integer array",
             ),
             (bool(strange), f"{p.name}: letters {sorted(strange)} are not described"),
         ]

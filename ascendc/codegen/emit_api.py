@@ -123,6 +123,8 @@ def _param_line(p: Param) -> str:
         calls.append(f"PresentIf({quoted(p.present_if)})")
     if p.refused:
         calls.append(f"Refused({quoted(p.refused)})")
+    if p.windows:
+        calls.append(f"Windows({'true' if p.windows == 'first' else 'false'})")
     if p.values and p.type == "string":
         calls.append("Values(std::vector<std::string>{" + ", ".join(map(quoted, p.values)) + "})")
     elif p.values:

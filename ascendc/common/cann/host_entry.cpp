@@ -105,8 +105,14 @@ ge::graphStatus Report(const std::string &refusal)
     return ge::GRAPH_FAILED;
 }
 
-bool ShapesKnown(const OpCall &call)
+/// Shapes may be unknown when a graph is compiled, and so may offsets that outputs depend on.
+bool ShapesKnown(const Contract &contract, const OpCall &call)
 {
+    for (const Param &param : contract.Params()) {
+        if (param.role == Role::kInts && !param.optional && call.Ints(param.name) == nullptr) {
+            return false;
+        }
+    }
     return std::all_of(call.tensors.begin(), call.tensors.end(), [](const auto &entry) {
         const std::vector<int64_t> &dims = entry.second.dims;
         return std::all_of(dims.begin(), dims.end(), [](int64_t size) { return size >= 0; });
@@ -148,7 +154,7 @@ ge::graphStatus InferShapes(const Contract &contract, gert::InferShapeContext &c
 {
     OpCall call;
     ReadInputs(contract, context, call);
-    const bool known = ShapesKnown(call);
+    const bool known = ShapesKnown(contract, call);
     const Refusal refusal = known ? contract.CheckInputs(call) : Refusal{};
     if (refusal.Refuses()) {
         return Report(refusal.text);

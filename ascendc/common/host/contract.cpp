@@ -58,6 +58,13 @@ Param &Param::Refused(const std::string &reason)
     return *this;
 }
 
+Param &Param::Windows(bool onlyFirst)
+{
+    windows = true;
+    onlyFirstWindow = onlyFirst;
+    return *this;
+}
+
 Param &Param::Values(std::vector<int64_t> accepted)
 {
     intValues = std::move(accepted);

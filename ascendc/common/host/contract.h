@@ -38,6 +38,9 @@ struct Param {
     Param &PresentIf(const std::string &flag);
     /// An input of the frozen prototype that is not served; it must be null.
     Param &Refused(const std::string &reason);
+    /// cu_seqlens holds the edges of windows inside of T, not sequences end to end. `onlyFirst`: all
+    /// but the first window is ignored.
+    Param &Windows(bool onlyFirst);
     Param &Values(std::vector<int64_t> accepted);
     Param &Values(std::vector<std::string> accepted);
 
@@ -53,6 +56,7 @@ struct Param {
     std::vector<DType> dtypes;
     std::vector<DimsRule> rules;
     bool optional = false;
+    bool windows = false, onlyFirstWindow = false;
     std::string presentIf, refused;
     std::vector<int64_t> intValues;
     std::vector<std::string> textValues;

@@ -101,7 +101,8 @@ void ContractCheck::CheckPresence(const Param &param)
     if (!param.refused.empty() && given) {
         Refuse(kInvalid, param.name, " is given; ", param.refused);
     }
-    if (param.IsTensor() && !param.optional && !given) {
+    const bool pointer = param.IsTensor() || param.role == Role::kInts;
+    if (pointer && !param.optional && !given) {
         Refuse(kNullPointer, Article(param), param.name, " is missing (null); it is required");
     }
     if (param.role == Role::kString && call_.texts.count(param.name) == 0) {
@@ -263,6 +264,12 @@ void ContractCheck::BindSequences()
     if (batch != 1) {
         Refuse(kInvalid, "cu_seqlens is given with B = ", batch, "; packed sequences need B = 1");
     }
+    for (const Param &param : contract_.params_) {
+        if (param.windows && !Refused()) {
+            BindWindows(param);
+            return;
+        }
+    }
     const std::string fault = OffsetsFault(*offsets, tokens);
     if (!fault.empty()) {
         Refuse(kInvalid, fault);
@@ -283,6 +290,24 @@ void ContractCheck::BindSequences()
         Refuse(kInvalid, "chunk_indices[", differ.first - indices->begin(), "] is ", *differ.first,
                ", but the canonical order of cu_seqlens has ", *differ.second, " there");
     }
+}
+
+/// N and NT of windows.
+void ContractCheck::BindWindows(const Param &param)
+{
+    Offsets edges = *call_.Ints(param.name);
+    if (param.onlyFirstWindow && edges.size() > 2) {
+        edges.resize(2);
+    }
+    const std::string fault = WindowsFault(edges, call_.Dim("T"));
+    if (!fault.empty()) {
+        Refuse(kInvalid, fault);
+        return;
+    }
+    call_.dims["N"] = static_cast<int64_t>(edges.size()) - 1;
+    owner_["N"] = "cu_seqlens makes N = ";
+    call_.dims["NT"] = CountChunks(edges, call_.Dim("C"));
+    owner_["NT"] = "cu_seqlens makes NT = ";
 }
 
 }  // namespace fla

@@ -31,6 +31,7 @@ class ContractCheck
                    int64_t size);
     int64_t Letter(const std::string &letter);
     void BindSequences();
+    void BindWindows(const Param &param);
     template <typename... Parts>
     void Refuse(int status, const Parts &...parts);
     bool Refused() const { return refusal_.Refuses(); }

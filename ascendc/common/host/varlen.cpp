@@ -31,6 +31,29 @@ std::string OffsetsFault(const Offsets &offsets, int64_t tokens)
     return fault.str();
 }
 
+std::string WindowsFault(const Offsets &edges, int64_t tokens)
+{
+    std::ostringstream fault;
+    if (edges.size() < 2) {
+        fault << "cu_seqlens has " << edges.size() << " entries; one window needs 2";
+    } else if (edges.front() < 0) {
+        fault << "cu_seqlens[0] = " << edges.front() << "; a window begins at token 0 or later";
+    } else {
+        for (size_t i = 1; i < edges.size(); ++i) {
+            if (edges[i] <= edges[i - 1]) {
+                fault << "cu_seqlens[" << i << "] = " << edges[i] << " is not above cu_seqlens["
+                      << i - 1 << "] = " << edges[i - 1] << "; a window holds one token or more";
+                return fault.str();
+            }
+        }
+        if (edges.back() > tokens) {
+            fault << "cu_seqlens[" << edges.size() - 1 << "] = " << edges.back()
+                  << ", but T = " << tokens << "; windows lie inside of the T tokens given";
+        }
+    }
+    return fault.str();
+}
+
 int64_t CountChunks(const Offsets &offsets, int64_t chunkSize)
 {
     int64_t chunks = 0;

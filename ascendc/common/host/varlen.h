@@ -16,6 +16,10 @@ using Offsets = std::vector<int64_t>;
 /// "". Offsets start at 0, end at `tokens` and never decrease; an empty sequence is legal.
 std::string OffsetsFault(const Offsets &offsets, int64_t tokens);
 
+/// The same for the edges of windows inside of `tokens` rows: each window holds a token or more, and
+/// the first may begin behind row 0, the last end before `tokens`.
+std::string WindowsFault(const Offsets &edges, int64_t tokens);
+
 /// Chunks of all sequences together. A chunk never spans two sequences; an empty one has none.
 int64_t CountChunks(const Offsets &offsets, int64_t chunkSize);
 
