@@ -22,14 +22,17 @@ StagePlan<StateGradTiling> PlanStateGrad(const OpCall &call, const ChipSpec &chi
     }
     t.tokens = static_cast<uint32_t>(call.Dim("T"));
     t.valueHeads = static_cast<uint32_t>(call.Dim("HV"));
+    t.headsPerGroup = 1;
     t.sequences = static_cast<uint32_t>(call.Dim("N"));
     t.chunks = static_cast<uint32_t>(call.Dim("NT"));
     t.packed = call.Ints("cu_seqlens") != nullptr;
+    t.hasGate = 1;
     t.gateIsBf16 = use.gateIsBf16;
     t.gateIsBase2 = call.Flag("use_exp2");
     t.finalGradient = use.finalGradient;
     t.initialGradient = use.initialGradient;
     t.stateVFirst = call.Flag("state_v_first");
+    t.summary = 0;
     // A group takes at least one item; what is beyond the items has nothing to do.
     plan.groups = std::min(chip.cubeCores, t.sequences * t.valueHeads);
     plan.groupBytes = kStateGradGroupBytes;

@@ -46,6 +46,7 @@ StagePlan<StateTiling> PlanState(const OpCall &call, const ChipSpec &chip, const
     StateTiling &t = plan.tiling;
     t.tokens = static_cast<uint32_t>(call.Dim("T"));
     t.valueHeads = static_cast<uint32_t>(call.Dim("HV"));
+    t.headsPerGroup = 1;
     t.sequences = static_cast<uint32_t>(call.Dim("N"));
     t.chunks = static_cast<uint32_t>(call.Dim("NT"));
     t.packed = call.Ints("cu_seqlens") != nullptr;
@@ -56,6 +57,7 @@ StagePlan<StateTiling> PlanState(const OpCall &call, const ChipSpec &chip, const
     t.stateVFirst = call.Flag("state_v_first");
     t.valuesAreWide = use.valuesAreWide;
     t.valuePlanes = use.valuePlanes;
+    t.summary = 0;
     // A group takes at least one item; what is beyond the items has nothing to do.
     plan.groups = std::min(chip.cubeCores, t.sequences * t.valueHeads);
     plan.groupBytes = kStateExchangeBytes;

@@ -32,6 +32,7 @@
  *         and no flag back from a consumer; w and kg of the next chunk are fetched under this one's
  *         products.
  * Tails   rows beyond the valid ones are zero in L1, never stored, never read from GM
+ * Summary with `summary` in the tiling: what differs is in summary/summary.h
  * Limits  chunk 64, K = V = 128; any T >= 1; an empty packed sequence passes its state through
  */
 #ifndef FLA_STATE_H
@@ -43,6 +44,7 @@
 #include "cross_core.h"
 #include "lane_walk.h"
 #include "local_memory.h"
+#include "summary/summary.h"
 
 namespace fla
 {
@@ -136,9 +138,21 @@ __aicore__ inline void InitStateLane(StateLane &walk, const StateArgs &args, uin
                                      uint32_t group)
 {
     const StateTiling &t = args.t;
-    walk.Init({t.tokens, t.valueHeads, 1, t.sequences, t.chunks, t.packed}, args.cuSeqlens,
-              args.chunkIndices,
-              {lane, kLanes, group, static_cast<uint32_t>(AscendC::GetBlockNum())});
+    walk.Init({t.tokens, t.valueHeads, t.headsPerGroup, t.sequences, t.chunks, t.packed},
+              args.cuSeqlens, args.chunkIndices,
+              {lane, kLanes, group, static_cast<uint32_t>(AscendC::GetBlockNum())},
+              t.summary ? kSummaryBlocks : 1);
+}
+
+/// Tile of h, and first row of v_new, of the chunk that a lane stands on: its own, or the slot of the
+/// lane where none is kept.
+__aicore__ inline uint64_t EntryTile(const StateTiling &t, const LaneStep &step, uint32_t slot)
+{
+    return t.summary ? slot : step.chunkTile;
+}
+__aicore__ inline uint64_t ValueRow(const StateTiling &t, const LaneStep &step, uint32_t slot)
+{
+    return t.summary ? slot * kChunk : step.row;
 }
 
 /// Elements from one plane of v_new to the next.

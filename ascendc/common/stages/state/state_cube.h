@@ -33,6 +33,7 @@ class StateCube
         AscendC::LocalTensor<Bf16> left, right;         // L0A, L0B
         AscendC::LocalTensor<float> product;            // L0C
         AscendC::GlobalTensor<float> exchange;
+        uint32_t slot = 0;     // among those of the launch
         bool hasW = false;     // w of the current chunk is in L1, or on its way
         bool updates = false;  // product K follows in this round
     };
@@ -53,6 +54,7 @@ class StateCube
             Lane &lane = lanes_[i];
             const uint32_t l1 = i * StateL1::lane;
             InitStateLane(lane.walk, args, i, group);
+            lane.slot = group * kLanes + i;
             lane.w = View<Bf16>(l1_, l1 + StateL1::w, kChunkElems);
             lane.k = View<Bf16>(l1_, l1 + StateL1::k, kChunkElems);
             lane.value = View<Bf16>(l1_, l1 + StateL1::value, kChunkElems);
@@ -92,13 +94,13 @@ class StateCube
         }
         const LaneStep &step = lane.walk.Now();
         AscendC::CrossCoreWaitFlag(FlagOf(i, kEntryReady));
-        LoadNz(lane.entry, h_[step.chunkTile * kStateElems], kDim, kDim, kDim);
+        LoadNz(lane.entry, h_[EntryTile(t_, step, lane.slot) * kStateElems], kDim, kDim, kDim);
         if (!lane.hasW) {
             FetchW(lane);
         }
         AscendC::SetFlag<AscendC::HardEvent::MTE2_MTE1>(i);
         if (lane.updates) {
-            LoadChunk(lane.k, k_[step.row * kDim], step.rows, kDim);
+            LoadChunk(lane.k, k_[step.keyRow * kDim], step.rows, kDim);
         }
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_MTE1>(i);
         LoadLeft(lane.left, lane.w, kChunk, kDim);
@@ -123,7 +125,7 @@ class StateCube
         }
         const LaneStep &step = lane.walk.Now();
         AscendC::CrossCoreWaitFlag(FlagOf(i, kValueReady));
-        LoadChunk(lane.value, vNew_[step.row * kDim], step.rows, kDim);
+        LoadChunk(lane.value, vNew_[ValueRow(t_, step, lane.slot) * kDim], step.rows, kDim);
         AscendC::SetFlag<AscendC::HardEvent::MTE2_MTE1>(i);
         Advance(lane);
         FetchW(lane);

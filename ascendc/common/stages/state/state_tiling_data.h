@@ -8,6 +8,7 @@
 struct StateTiling {
     uint32_t tokens;         // T of one batch entry
     uint32_t valueHeads;     // HV
+    uint32_t headsPerGroup;  // HV / HK, HK the heads of kg
     uint32_t sequences;      // N
     uint32_t chunks;         // NT of one batch entry, or of all packed sequences
     uint32_t packed;         // 1 = cu_seqlens and chunk_indices are given
@@ -18,6 +19,7 @@ struct StateTiling {
     uint32_t stateVFirst;    // state tiles are [V, K]
     uint32_t valuesAreWide;  // u: 1 = fp32, 0 = bf16
     uint32_t valuePlanes;    // of v_new: 1 = bf16(v_new), 2 = and behind it what that leaves
+    uint32_t summary;        // 1 = states are [E | M] of windows, and no h or v_new is kept
 };
 
 /// What a state port holds.

@@ -44,6 +44,7 @@ class StateVector
         Float state, incoming, wideU, gate, decay;
         Half outgoing, u;
         AscendC::GlobalTensor<float> exchange;
+        uint32_t slot = 0;    // among those of the launch
         bool active = false;  // this round has a chunk for the lane
     };
 
@@ -67,6 +68,7 @@ class StateVector
         for (uint32_t i = 0; i < kLanes; ++i) {
             Lane &lane = lanes_[i];
             const uint32_t ub = i * StateUb::lane;
+            lane.slot = group * kLanes + i;
             lane.state = View<float>(ub_, ub + StateUb::state, kStateHalfElems);
             lane.incoming = View<float>(ub_, ub + StateUb::incoming, kStateHalfElems);
             lane.wideU = View<float>(ub_, ub + StateUb::wideU, kChunkElems / kVectorCores);
@@ -112,7 +114,7 @@ class StateVector
         AscendC::CrossCoreSetFlag<kGroupMode, PIPE_MTE3>(FlagOf(i, kEntryReady));
     }
 
-    /// R = initial state, or zeros. The copy lands in `incoming`, whose last reader was the vector
+    /// R = initial state, or zeros, or the identity. The copy lands in `incoming`, whose last reader was the vector
     /// pipe; R and `outgoing` may still be on their way out.
     __aicore__ inline void LoadState(Lane &lane, uint32_t i, const LaneStep &step)
     {
@@ -121,6 +123,9 @@ class StateVector
         if (args_.t.initialState == kStateAbsent) {
             AscendC::Duplicate(lane.state, 0.0f, kStateHalfElems);
             AscendC::PipeBarrier<PIPE_V>();
+            if (step.isMap) {
+                AddDiagonal(lane.state, half_);
+            }
             return;
         }
         AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(i);
@@ -159,12 +164,12 @@ class StateVector
     }
 
     /// Starts the copies of a chunk that do not depend on the cube: this core's rows of u, and
-    /// G_last.
+    /// G_last. A map has no values.
     __aicore__ inline void FetchChunk(Lane &lane, uint32_t i, const LaneStep &step)
     {
         const Share share = ShareOf(step.rows);
         const uint64_t first = (step.row + share.first) * kDim;
-        const uint32_t count = share.count * kDim;
+        const uint32_t count = step.isMap ? 0 : share.count * kDim;
         if (count > 0 && args_.t.valuesAreWide) {  // straight to where arithmetic reads it
             AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(i);
             AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(i);
@@ -197,7 +202,9 @@ class StateVector
         const uint32_t count = share.count * kDim;
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kLanes + i);
         MakeDecay(lane.decay, lane.gate, args_.t.gateIsBf16, args_.t.gateIsBase2, kDim);
-        if (count > 0 && !args_.t.valuesAreWide) {
+        if (step.isMap) {
+            AscendC::Duplicate(lane.wideU, 0.0f, count);
+        } else if (count > 0 && !args_.t.valuesAreWide) {
             Widen(lane.wideU, lane.u, count);
         }
         AscendC::PipeBarrier<PIPE_V>();  // for both
@@ -207,7 +214,7 @@ class StateVector
             AwaitLoad(i);
             AscendC::Sub(lane.incoming, lane.wideU, lane.incoming, count);
             AscendC::PipeBarrier<PIPE_V>();
-            StoreValue(lane, i, (step.row + share.first) * kDim, count);
+            StoreValue(lane, i, (ValueRow(args_.t, step, lane.slot) + share.first) * kDim, count);
         }
         if (Updates(args_.t, step)) {
             AscendC::CrossCoreSetFlag<kGroupMode, PIPE_MTE3>(FlagOf(i, kValueReady));
@@ -298,8 +305,8 @@ class StateVector
         const uint32_t at = slice * kSliceElems;
         Narrow(lane.outgoing[at], lane.state[at], kSliceElems);
         AwaitVector(slice * kLanes + i);
-        AscendC::DataCopy(h_[HalfTile(lane.walk.Now().chunkTile) + at], lane.outgoing[at],
-                          kSliceElems);
+        const uint64_t tile = EntryTile(args_.t, lane.walk.Now(), lane.slot);
+        AscendC::DataCopy(h_[HalfTile(tile) + at], lane.outgoing[at], kSliceElems);
     }
 
     __aicore__ inline void StoreFinal(Lane &lane, uint32_t i, const LaneStep &step)
@@ -314,7 +321,12 @@ class StateVector
             AscendC::GlobalTensor<float> to;
             to.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args_.finalState));
             AwaitVector(i);
-            AscendC::DataCopy(to[HalfTile(step.itemTile)], lane.state, kStateHalfElems);
+            if (args_.t.summary) {
+                AscendC::DataCopy(to[SummaryAt(step.itemTile, half_, step.isMap)], lane.state,
+                                  SummaryRows());
+            } else {
+                AscendC::DataCopy(to[HalfTile(step.itemTile)], lane.state, kStateHalfElems);
+            }
         }
     }
 

@@ -40,6 +40,7 @@
  *         and L0C have flags back from the consumer, and so has the UB buffer through which both Q
  *         and the answers come in.
  *
+ * Summary with `summary` in the tiling: what differs is in summary/summary.h
  * Tails   rows beyond the valid ones are zero in L1, never stored, never read from GM
  * Limits  chunk 64, K = V = 128; any T >= 1; an empty packed sequence passes dht through to dh0
  */
@@ -53,6 +54,7 @@
 #include "cross_core.h"
 #include "lane_walk.h"
 #include "local_memory.h"
+#include "summary/summary.h"
 
 namespace fla
 {
@@ -155,9 +157,21 @@ __aicore__ inline void InitStateGradLane(StateGradLane &walk, const StateGradArg
                                          uint32_t lane, uint32_t group)
 {
     const StateGradTiling &t = args.t;
-    walk.Init({t.tokens, t.valueHeads, 1, t.sequences, t.chunks, t.packed}, args.cuSeqlens,
-              args.chunkIndices,
-              {lane, kStateGradLanes, group, static_cast<uint32_t>(AscendC::GetBlockNum())});
+    walk.Init({t.tokens, t.valueHeads, t.headsPerGroup, t.sequences, t.chunks, t.packed},
+              args.cuSeqlens, args.chunkIndices,
+              {lane, kStateGradLanes, group, static_cast<uint32_t>(AscendC::GetBlockNum())},
+              t.summary ? kSummaryBlocks : 1);
+}
+
+/// Tile of dh, and first row of dv_scan, of the chunk that a lane stands on: its own, or the slot of
+/// the lane where none is kept.
+__aicore__ inline uint64_t ExitTile(const StateGradTiling &t, const LaneStep &step, uint32_t slot)
+{
+    return t.summary ? slot : step.chunkTile;
+}
+__aicore__ inline uint64_t ScanRow(const StateGradTiling &t, const LaneStep &step, uint32_t slot)
+{
+    return t.summary ? slot * kChunk : step.row;
 }
 
 /// The last update of an item only serves dh0.

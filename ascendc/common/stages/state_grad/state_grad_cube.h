@@ -44,6 +44,7 @@ class StateGradCube
         AscendC::LocalTensor<Bf16> left, right;              // L0A, L0B
         AscendC::LocalTensor<float> product;                 // L0C
         AscendC::GlobalTensor<float> answer;
+        uint32_t slot = 0;       // among those of the launch
         uint32_t querySlot = 0;  // the next Q goes there
         bool hasK = false;       // kg of the current chunk is in L1, or on its way
         bool updates = false;    // product W follows in this round
@@ -68,6 +69,7 @@ class StateGradCube
             InitStateGradLane(lane.walk, args, i, group);
             lane.answer.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args.workspace) +
                                         StateGradAnswerAt(group, i));
+            lane.slot = group * kLaneCount + i;
             Place(lane, i);
             AscendC::SetFlag<AscendC::HardEvent::M_MTE1>(kL0Free + i);
             AscendC::SetFlag<AscendC::HardEvent::FIX_M>(i);
@@ -115,11 +117,17 @@ class StateGradCube
         return lane.walk.Live() && StateGradUpdates(t_, lane.walk.Now());
     }
 
+    /// ... and has a product Q, which a map has not.
+    __aicore__ inline bool HasQueries(const Lane &lane) const
+    {
+        return Updates(lane) && !lane.walk.Now().isMap;
+    }
+
     __aicore__ inline void FetchQueries(Lane &lane, uint32_t i)
     {
-        if (Updates(lane)) {
+        if (HasQueries(lane)) {
             const LaneStep &step = lane.walk.Now();
-            LoadChunk(lane.q, q_[step.row * kDim], step.rows, kDim);
+            LoadChunk(lane.q, q_[step.keyRow * kDim], step.rows, kDim);
             LoadChunk(lane.dO, dO_[step.row * kDim], step.rows, kDim);
             AscendC::SetFlag<AscendC::HardEvent::MTE2_MTE1>(kQueryIn + i);
         }
@@ -128,7 +136,7 @@ class StateGradCube
     __aicore__ inline void FetchK(Lane &lane)
     {
         if (lane.walk.Live()) {
-            LoadChunk(lane.k, k_[lane.walk.Now().row * kDim], lane.walk.Now().rows, kDim);
+            LoadChunk(lane.k, k_[lane.walk.Now().keyRow * kDim], lane.walk.Now().rows, kDim);
             lane.hasK = true;
         }
     }
@@ -136,7 +144,7 @@ class StateGradCube
     /// Product Q of the chunk the lane has come to: qg^T @ dO into one of its slots.
     __aicore__ inline void MakeQueries(Lane &lane, uint32_t i)
     {
-        if (!Updates(lane)) {
+        if (!HasQueries(lane)) {
             return;
         }
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_MTE1>(kQueryIn + i);
@@ -157,7 +165,7 @@ class StateGradCube
         }
         const LaneStep &step = lane.walk.Now();
         AscendC::CrossCoreWaitFlag(StateGradFlagOf(i, kExitReady));
-        LoadNz(lane.exit, dh_[step.chunkTile * kStateElems], kDim, kDim, kDim);
+        LoadNz(lane.exit, dh_[ExitTile(t_, step, lane.slot) * kStateElems], kDim, kDim, kDim);
         if (!lane.hasK) {
             FetchK(lane);
         }
@@ -185,7 +193,7 @@ class StateGradCube
         }
         const LaneStep &step = lane.walk.Now();
         AscendC::CrossCoreWaitFlag(StateGradFlagOf(i, kScanReady));
-        LoadChunk(lane.scan, dvScan_[step.row * kDim], step.rows, kDim);
+        LoadChunk(lane.scan, dvScan_[ScanRow(t_, step, lane.slot) * kDim], step.rows, kDim);
         AscendC::SetFlag<AscendC::HardEvent::MTE2_MTE1>(i);
         Advance(lane, i);
         FetchK(lane);

@@ -57,6 +57,7 @@ class StateGradVector
         Float state, incoming, wideDv, gate, decay;
         Half outgoing, dv;
         FloatGm answer;
+        uint32_t slot = 0;       // among those of the launch
         uint32_t querySlot = 0;  // the next Q comes from there
         bool active = false;     // this round has a chunk for the lane
         bool updates = false;    // ... and it updates D
@@ -83,6 +84,7 @@ class StateGradVector
         for (uint32_t i = 0; i < kLaneCount; ++i) {
             Lane &lane = lanes_[i];
             const uint32_t ub = i * StateGradUb::lane;
+            lane.slot = group * kLaneCount + i;
             lane.state = View<float>(ub_, ub + StateGradUb::state, kHalfElems);
             lane.incoming = View<float>(ub_, ub + StateGradUb::incoming, kHalfElems);
             lane.wideDv = View<float>(ub_, ub + StateGradUb::wideDv, kChunkElems / kVectorCores);
@@ -120,15 +122,15 @@ class StateGradVector
     {
         while (lane.walk.Live() && lane.walk.Now().rows == 0) {
             if (args_.t.initialGradient != kStateAbsent) {
-                LoadFinal(lane, i, lane.walk.Now().itemTile);
-                StoreInitial(lane, i, lane.walk.Now().itemTile);
+                LoadFinal(lane, i, lane.walk.Now());
+                StoreInitial(lane, i, lane.walk.Now());
             }
             lane.walk.Next();
         }
         if (!lane.walk.Live()) {
             return;
         }
-        LoadFinal(lane, i, lane.walk.Now().itemTile);
+        LoadFinal(lane, i, lane.walk.Now());
         // The previous item's last chunk has been read from these buffers.
         AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(i);
         AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(i);
@@ -139,17 +141,21 @@ class StateGradVector
         AscendC::CrossCoreSetFlag<kGroupMode, PIPE_MTE3>(StateGradFlagOf(i, kExitReady));
     }
 
-    /// D = dht, or zeros. The copy lands in `incoming`, whose last reader was the vector pipe or, with
+    /// D = dht, or zeros, or the identity. The copy lands in `incoming`, whose last reader was the vector pipe or, with
     /// dh0 [V, K], the way out; D and `outgoing` may still be on theirs.
-    __aicore__ inline void LoadFinal(Lane &lane, uint32_t i, uint64_t tile)
+    __aicore__ inline void LoadFinal(Lane &lane, uint32_t i, const LaneStep &step)
     {
         AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(i);
         AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(i);
         if (args_.t.finalGradient == kStateAbsent) {
             AscendC::Duplicate(lane.state, 0.0f, kHalfElems);
             AscendC::PipeBarrier<PIPE_V>();
+            if (step.isMap) {
+                AddDiagonal(lane.state, half_);
+            }
             return;
         }
+        const uint64_t tile = step.itemTile;
         AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(i);
         AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(i);
         if (args_.t.finalGradient == kStateBf16) {
@@ -226,19 +232,19 @@ class StateGradVector
     }
 
     /// Starts the copies of a chunk that do not depend on the cube: this core's rows of dv, and
-    /// G_last.
+    /// G_last. A map has no values.
     __aicore__ inline void FetchChunk(Lane &lane, uint32_t i, const LaneStep &step)
     {
         const Share share = ShareOf(step.rows);
-        if (share.count > 0) {
+        if (share.count > 0 && !step.isMap) {
             AscendC::DataCopy(lane.dv, dv_[(step.row + share.first) * kDim], share.count * kDim);
         }
         const uint64_t last = (step.row + step.rows - 1) * kDim;
-        if (args_.t.gateIsBf16) {
+        if (args_.t.hasGate && args_.t.gateIsBf16) {
             BfloatGm gate;
             gate.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args_.gk));
             AscendC::DataCopy(lane.gate.ReinterpretCast<bfloat16_t>(), gate[last], kDim);
-        } else {
+        } else if (args_.t.hasGate) {
             FloatGm gate;
             gate.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args_.gk));
             AscendC::DataCopy(lane.gate, gate[last], kDim);
@@ -258,8 +264,14 @@ class StateGradVector
         const Share share = ShareOf(step.rows);
         const uint32_t count = share.count * kDim;
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kChunkIn + i);
-        MakeDecay(lane.decay, lane.gate, args_.t.gateIsBf16, args_.t.gateIsBase2, kDim);
-        if (count > 0) {
+        if (args_.t.hasGate) {
+            MakeDecay(lane.decay, lane.gate, args_.t.gateIsBf16, args_.t.gateIsBase2, kDim);
+        } else {
+            AscendC::Duplicate(lane.decay, 1.0f, kDim);
+        }
+        if (step.isMap) {
+            AscendC::Duplicate(lane.wideDv, 0.0f, count);
+        } else if (count > 0) {
             Widen(lane.wideDv, lane.dv, count);
         }
         AscendC::PipeBarrier<PIPE_V>();  // for both
@@ -271,20 +283,35 @@ class StateGradVector
             AscendC::PipeBarrier<PIPE_V>();
             Narrow(lane.outgoing, lane.incoming, count);
             AwaitVector(i);
-            AscendC::DataCopy(dvScan_[(step.row + share.first) * kDim], lane.outgoing, count);
+            AscendC::DataCopy(dvScan_[(ScanRow(args_.t, step, lane.slot) + share.first) * kDim],
+                              lane.outgoing, count);
         }
         if (lane.updates) {
             AscendC::CrossCoreSetFlag<kGroupMode, PIPE_MTE3>(StateGradFlagOf(i, kScanReady));
         }
     }
 
-    /// D = E D + scale Q, while the cube makes W.
+    /// D = E D + scale Q while the cube makes W; D = E D for a map.
     __aicore__ inline void AddQueries(Lane &lane, uint32_t i)
     {
         if (!lane.active || !lane.updates) {
             return;
         }
         SpreadRows(rowFactors_, lane.decay[half_ * kHalfRows], kHalfRows);
+        if (lane.walk.Now().isMap) {
+            AscendC::PipeBarrier<PIPE_V>();
+            AscendC::Mul(lane.state, lane.state, rowFactors_, static_cast<uint64_t>(kLanesF32),
+                         kHalfRows * kRowRepeats, {1, 1, 0, kBlockF32, kBlockF32, 1});
+        } else {
+            AddScaledQueries(lane, i);
+        }
+        AscendC::PipeBarrier<PIPE_V>();
+        AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(kIncomingFree + i);
+    }
+
+    /// D = E D + scale Q, on factors that are being spread.
+    __aicore__ inline void AddScaledQueries(Lane &lane, uint32_t i)
+    {
         // dv_scan has been made in `incoming`.
         AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(i);
         AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(i);
@@ -302,8 +329,6 @@ class StateGradVector
                 lane.state[at], rowFactors_[slice * kSliceRows * kRowRepeats * kBlockF32], product,
                 static_cast<uint64_t>(kLanesF32), kSliceRows * kRowRepeats, perRow);
         }
-        AscendC::PipeBarrier<PIPE_V>();
-        AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(kIncomingFree + i);
     }
 
     /// D = D - W, then on to the chunk before or the next item.
@@ -330,7 +355,7 @@ class StateGradVector
             return;
         }
         if (args_.t.initialGradient != kStateAbsent) {
-            StoreInitial(lane, i, step.itemTile);
+            StoreInitial(lane, i, step);
         }
         StartItem(lane, i);
     }
@@ -353,13 +378,15 @@ class StateGradVector
         const uint32_t at = slice * kSliceElems;
         Narrow(lane.outgoing[at], lane.state[at], kSliceElems);
         AwaitVector(slice * kLaneCount + i);
-        const uint64_t tile = lane.walk.Now().chunkTile * kStateElems + half_ * kHalfElems;
-        AscendC::DataCopy(dh_[tile + at], lane.outgoing[at], kSliceElems);
+        const uint64_t tile = ExitTile(args_.t, lane.walk.Now(), lane.slot);
+        AscendC::DataCopy(dh_[tile * kStateElems + half_ * kHalfElems + at], lane.outgoing[at],
+                          kSliceElems);
     }
 
     /// dh0 = D.
-    __aicore__ inline void StoreInitial(Lane &lane, uint32_t i, uint64_t tile)
+    __aicore__ inline void StoreInitial(Lane &lane, uint32_t i, const LaneStep &step)
     {
+        const uint64_t tile = step.itemTile;
         Float result = lane.state;
         if (args_.t.stateVFirst) {
             Transpose(lane.incoming, lane.state, wideColumn_, kDim, kHalfRows);
@@ -375,7 +402,11 @@ class StateGradVector
             FloatGm to;
             to.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args_.dh0));
             AwaitVector(i);
-            AscendC::DataCopy(to[HalfOf(tile)], result, HalfOut<float>());
+            if (args_.t.summary) {
+                AscendC::DataCopy(to[SummaryAt(tile, half_, step.isMap)], result, SummaryRows());
+            } else {
+                AscendC::DataCopy(to[HalfOf(tile)], result, HalfOut<float>());
+            }
         }
     }
 
