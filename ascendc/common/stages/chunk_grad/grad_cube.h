@@ -166,19 +166,5 @@ struct GradCube {
     }
 };
 
-/// C += A @ B. M.
-template <typename T>
-__aicore__ inline void AddProduct(const Wide &c, const AscendC::LocalTensor<T> &a,
-                                  const AscendC::LocalTensor<T> &b, uint32_t m, uint32_t n,
-                                  uint32_t k)
-{
-    AscendC::MmadParams params;
-    params.m = m;
-    params.n = n;
-    params.k = k;
-    params.cmatrixInitVal = false;
-    AscendC::Mmad(c, a, b, params);
-}
-
 }  // namespace fla
 #endif  // FLA_CHUNK_GRAD_GRAD_CUBE_H

@@ -1,24 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the cube stages of prepare share: the memory plan of the cube core, turns of L0 and L0C, and
-// words for fractals in bf16 and fp32. Maths and flags between cores: prepare.h.
+// What the cube stages of prepare share: the memory plan of the cube core, and turns of L0 and L0C.
+// Maths and flags between cores: prepare.h.
 //
 // A turn is one product: take L0 (its half was read by the product before the last), load,
 // multiply, give L0 back; L0C likewise towards Fixpipe.
 #ifndef FLA_PREPARE_CUBE_CORE_H
 #define FLA_PREPARE_CUBE_CORE_H
 
-#include "cube_tile.h"
+#include "fractal_tile.h"
 #include "prepare.h"
 
 namespace fla
 {
-
-using Wide = AscendC::LocalTensor<float>;
-using Narrow16 = AscendC::LocalTensor<bfloat16_t>;
-
-// A fractal is 512 bytes in every store: 16 rows of 32 bytes.
-constexpr uint32_t kFractalF32 = kFractalElems / 2;
-constexpr uint32_t kFractalBytes = kFractalElems * sizeof(bfloat16_t);
 
 /// Akk as it is, and Akk diag(beta).
 enum AkkForm : uint32_t { kPlain, kScaled, kAkkForms };
@@ -191,68 +184,6 @@ struct CubeCore {
                      byteOffset);
     }
 };
-
-/// `repeat` fractals from `start` on, `step` apart, to dst fractals `dstStep` apart. MTE1.
-template <typename T>
-__aicore__ inline void LoadFractals(const AscendC::LocalTensor<T> &l0,
-                                    const AscendC::LocalTensor<T> &l1, uint32_t start,
-                                    uint32_t repeat, uint32_t step, uint32_t dstStep = 1,
-                                    bool transpose = false)
-{
-    AscendC::LoadData2DParams params;
-    params.startIndex = start;
-    params.repeatTimes = repeat;
-    params.srcStride = step;
-    params.dstGap = dstStep - 1;
-    params.ifTranspose = transpose;
-    AscendC::LoadData(l0, l1, params);
-}
-
-/// Transposed 16 x 16 squares of fp32, each two neighbouring fractals, `step` squares apart, to dst
-/// squares `dstStep` fractals apart. MTE1.
-__aicore__ inline void LoadSquares(const Wide &l0, const Wide &l1, uint32_t start, uint32_t repeat,
-                                   uint32_t step, uint32_t dstStep)
-{
-    AscendC::LoadData2dTransposeParams params;
-    params.startIndex = start;
-    params.repeatTimes = repeat;
-    params.srcStride = step;
-    params.dstGap = dstStep - 1;
-    params.dstFracGap = 0;
-    AscendC::LoadDataWithTranspose(l0, l1, params);
-}
-
-/// `count` matrices [rows, cols] -> Nz, `rows` a multiple of 16. MTE2.
-template <typename T>
-__aicore__ inline void LoadMatrices(const AscendC::LocalTensor<T> &l1,
-                                    const AscendC::GlobalTensor<T> &gm, uint32_t count,
-                                    uint32_t rows, uint32_t cols, uint32_t rowStep,
-                                    uint32_t srcStep, uint32_t dstStep)
-{
-    AscendC::Nd2NzParams params;
-    params.ndNum = count;
-    params.nValue = rows;
-    params.dValue = cols;
-    params.srcNdMatrixStride = srcStep;
-    params.srcDValue = rowStep;
-    params.dstNzC0Stride = rows;
-    params.dstNzNStride = 1;
-    params.dstNzMatrixStride = dstStep;
-    AscendC::DataCopy(l1, gm, params);
-}
-
-/// C = A @ B. M.
-template <typename T>
-__aicore__ inline void Product(const Wide &c, const AscendC::LocalTensor<T> &a,
-                               const AscendC::LocalTensor<T> &b, uint32_t m, uint32_t n, uint32_t k)
-{
-    AscendC::MmadParams params;
-    params.m = m;
-    params.n = n;
-    params.k = k;
-    params.cmatrixInitVal = true;
-    AscendC::Mmad(c, a, b, params);
-}
 
 }  // namespace fla
 #endif  // FLA_PREPARE_CUBE_CORE_H
