@@ -136,6 +136,11 @@ class Op:
         return self.by_role("out")
 
     @cached_property
+    def written(self) -> list[Param]:
+        """Kernel outputs in order: those of the call, then its inputs that are written in place."""
+        return [*self.outputs, *(p for p in self.inputs if p.name in self.mutated)]
+
+    @cached_property
     def attrs(self) -> list[Param]:
         return self.by_role("attr")
 

@@ -48,10 +48,9 @@ def _dtype_columns(op: Op, p: Param) -> str:
     return "{" + textwrap.fill(names, 70).replace("\n", "\n" + " " * 23) + "}"
 
 
-def _port(op: Op, p: Param) -> str:
-    kind = "Output" if p.role == "out" else "Input"
+def _port(op: Op, p: Param, kind: str) -> str:
     # An output left out of a call is a placeholder (see output_mask), so the graph always has it.
-    needed = "OPTIONAL" if p.optional and p.role != "out" else "REQUIRED"
+    needed = "OPTIONAL" if p.optional and kind == "Input" else "REQUIRED"
     lines = [
         f"this->{kind}({quoted(p.name)})",
         f".ParamType({needed})",
@@ -78,7 +77,8 @@ def op_def(op: Op) -> str:
     lists = "\n".join(
         f"        const std::vector<ge::DataType> {d}({columns}, ge::{GE_DTYPES[d]});" for d in sorted(single)
     )
-    ports = "\n".join(_port(op, p) for p in [*op.inputs, *op.outputs])
+    # An input that is written is an output of the same name, too: CANN then gives both one address.
+    ports = [_port(op, p, "Input") for p in op.inputs] + [_port(op, p, "Output") for p in op.written]
     attrs = [_attr(p) for p in op.attrs]
     if op.optional_outputs:
         attrs.append('        this->Attr("output_mask").AttrType(OPTIONAL).Int(-1);')
@@ -111,7 +111,7 @@ class {op.op_type} : public OpDef
     {{
         const std::vector<ge::Format> nd({columns}, ge::FORMAT_ND);
 {lists}
-{ports}
+{chr(10).join(ports)}
 {chr(10).join(attrs)}
         this->SetInferShape(ge::InferShape{op.op_type});
         this->SetInferDataType(ge::InferDataType{op.op_type});
@@ -148,6 +148,7 @@ ge::graphStatus Tiling{op.op_type}(gert::TilingContext *context)
 
 
 def infershape(op: Op) -> str:
+    mutated = ", {" + ", ".join(map(quoted, op.mutated)) + "}" if op.mutated else ""
     return (
         banner(op, f"Shapes and dtypes of the outputs of {op.op_type}.")
         + f"""
@@ -158,12 +159,12 @@ namespace ge {{
 
 graphStatus InferShape{op.op_type}(gert::InferShapeContext *context)
 {{
-    return fla::cann::InferShapes(fla::{contract_function(op)}(), *context);
+    return fla::cann::InferShapes(fla::{contract_function(op)}(), *context{mutated});
 }}
 
 graphStatus InferDataType{op.op_type}(gert::InferDataTypeContext *context)
 {{
-    return fla::cann::InferDataTypes(fla::{contract_function(op)}(), *context);
+    return fla::cann::InferDataTypes(fla::{contract_function(op)}(), *context{mutated});
 }}
 
 }}  // namespace ge
@@ -209,7 +210,8 @@ def l0_source(op: Op) -> str:
     attrs = ", ".join([p.name for p in op.attrs] + (["output_mask"] if op.optional_outputs else []))
     outputs = ", ".join(p.name for p in op.outputs)
     dfx = parameter_list(", ".join(x for x in (inputs, attrs, outputs) if x).split(", "), 11).lstrip()
-    arguments = [f"OP_INPUT({inputs})", f"OP_OUTPUT({outputs})"] + ([f"OP_ATTR({attrs})"] if attrs else [])
+    written = ", ".join(p.name for p in op.written)
+    arguments = [f"OP_INPUT({inputs})", f"OP_OUTPUT({written})"] + ([f"OP_ATTR({attrs})"] if attrs else [])
     launch = ",\n".join(
         textwrap.fill(a, 100, initial_indent=" " * 8, subsequent_indent=" " * 12) for a in arguments
     )
@@ -271,7 +273,7 @@ def l2_source(op: Op) -> str:
         for p in op.params
     )
     given = parameter_list([p.c for p in op.params if p.role != "out"], 26).lstrip()
-    made = parameter_list([p.c for p in op.outputs], 27).lstrip()
+    made = parameter_list([p.c for p in op.written], 27).lstrip()
     return (
         banner(op, f"{op.aclnn} for CANN: contract, plan, contiguous inputs, launch.")
         + f"""

@@ -33,7 +33,8 @@ def table(op: Op) -> str:
     ]
     kinds = {"in": "input", "out": "output", "ints": "input", "attr": "attribute"}
     for p in op.params:
-        kind = "not served" if p.refused else kinds[p.role]
+        kind = "input, written" if p.name in op.mutated else kinds[p.role]
+        kind = "not served" if p.refused else kind
         rows.append(
             f"| `{p.name}` | `{p.c}` | {kind} | {_shape(p)} | {', '.join(p.dtypes)} "
             f"| {_default(p)} | {p.doc} |"

@@ -17,7 +17,7 @@ def _op_info(op: Op) -> dict:
     columns = op.dtype_columns()
     info: dict = {"attr": {"list": ",".join(a.name for a in op.attrs)}}
     info |= {f"attr_{a.name}": {"type": a.type, "defaultValue": a.default} for a in op.attrs}
-    for kind, ports in (("input", op.inputs), ("output", op.outputs)):
+    for kind, ports in (("input", op.inputs), ("output", op.written)):
         for index, port in enumerate(ports):
             dtypes = ["int64" if port.role == "ints" else column[port.name] for column in columns]
             info[f"{kind}{index}"] = {

@@ -67,7 +67,8 @@ extern "C" __attribute__((visibility("default"))) void fla_plan_{op.name}(
 
 def kernel_entry(op: Op) -> str:
     """fla_kernel_<op>: the four builds of the kernel source behind one table."""
-    pointers = [f"uint8_t *{p.name}" for p in [*op.inputs, *op.outputs]]
+    pointers = [f"uint8_t *{p.name}" for p in op.inputs]
+    pointers += [f"uint8_t *{p.name}{'' if p.role == 'out' else '_out'}" for p in op.written]
     pointers += ["uint8_t *workspace", "uint8_t *tiling"]
     slots = [
         f"{op.name}_{build}_{core}" if core in op.cores else ""

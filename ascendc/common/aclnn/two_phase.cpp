@@ -70,13 +70,21 @@ aclnnStatus Executor::Run(void *workspace, uint64_t workspaceSize, aclrtStream)
 
 struct Range {
     const CallBuilder::Port *port;
+    bool written;
     const char *begin, *end;
 };
 
-Range RangeOf(const CallBuilder::Port &port)
+bool IsMutated(const OpEntry &entry, const CallBuilder::Port &port)
+{
+    const auto &names = entry.mutated;
+    return std::find(names.begin(), names.end(), port.name) != names.end();
+}
+
+Range RangeOf(const OpEntry &entry, const CallBuilder::Port &port)
 {
     const auto extent = port.tensor->Extent();
-    return {&port, port.tensor->Begin() + extent.first, port.tensor->Begin() + extent.second};
+    return {&port, port.output || IsMutated(entry, port), port.tensor->Begin() + extent.first,
+            port.tensor->Begin() + extent.second};
 }
 
 /// Kernels read inputs while they write outputs, in an order of their own: shared memory is
@@ -92,17 +100,18 @@ Refusal CheckMemory(const OpEntry &entry, const CallBuilder &builder)
         if (port.tensor->data == nullptr) {
             return {kNullPointer, op + ": " + port.name + " has no data (its address is null)"};
         }
-        ranges.push_back(RangeOf(port));
+        ranges.push_back(RangeOf(entry, port));
     }
     for (const Range &out : ranges) {
-        if (!out.port->output) {
+        if (!out.written) {
             continue;
         }
         for (const Range &other : ranges) {
-            const bool skip =
-                other.port == out.port || (other.port->output && other.port < out.port);
+            const bool skip = other.port == out.port || (other.written && other.port < out.port);
             if (!skip && out.begin < other.end && other.begin < out.end) {
-                return {kInvalid, op + ": output " + out.port->name + " shares memory with " +
+                return {kInvalid, op + (out.port->output ? ": output " : ": ") + out.port->name +
+                                      (out.port->output ? "" : ", which is written,") +
+                                      " shares memory with " +
                                       (other.port->output ? "output " : "input ") +
                                       other.port->name + "; outputs need memory of their own"};
             }
@@ -118,9 +127,6 @@ void BindArguments(const OpEntry &entry, const CallBuilder &builder, Executor &e
     const auto add = [&executor](void *base, uint64_t bytes, Kind kind, const char *name) {
         executor.args.push_back(base);
         executor.launch.gm.push_back({base, bytes, kind, name});
-    };
-    const auto isMutated = [&entry](const std::string &name) {
-        return std::find(entry.mutated.begin(), entry.mutated.end(), name) != entry.mutated.end();
     };
     uint64_t end = AlignUp(executor.userBytes, kAlignment);
     for (const bool outputs : {false, true}) {
@@ -142,11 +148,17 @@ void BindArguments(const OpEntry &entry, const CallBuilder &builder, Executor &e
                     executor.copies.push_back({*port.tensor, executor.args.size(), end});
                     end = AlignUp(end + bytes, kAlignment);
                 }
-                const Kind kind = outputs                ? Kind::kOutput
-                                  : isMutated(port.name) ? Kind::kInOut
-                                                         : Kind::kInput;
+                const Kind kind = outputs                  ? Kind::kOutput
+                                  : IsMutated(entry, port) ? Kind::kInOut
+                                                           : Kind::kInput;
                 add(port.tensor->Begin(), bytes, kind, name);
             }
+        }
+    }
+    for (const CallBuilder::Port &port : builder.ports) {  // once more, as outputs
+        if (IsMutated(entry, port) && port.tensor != nullptr) {
+            add(port.tensor->Begin(), port.tensor->Count() * port.tensor->ItemSize(), Kind::kInOut,
+                port.name);
         }
     }
     add(nullptr, executor.userBytes, Kind::kWorkspace, "workspace");

@@ -119,6 +119,19 @@ bool ShapesKnown(const Contract &contract, const OpCall &call)
     });
 }
 
+/// Number of an input among all inputs.
+size_t InputIndex(const Contract &contract, const std::string &name)
+{
+    size_t index = 0;
+    for (const Param &param : contract.Params()) {
+        if (param.name == name) {
+            break;
+        }
+        index += param.role == Role::kInput || param.role == Role::kInts ? 1 : 0;
+    }
+    return index;
+}
+
 }  // namespace
 
 ge::graphStatus Tiling(const Contract &contract, PlanOp plan, gert::TilingContext &context)
@@ -150,7 +163,8 @@ ge::graphStatus Tiling(const Contract &contract, PlanOp plan, gert::TilingContex
     return ge::GRAPH_SUCCESS;
 }
 
-ge::graphStatus InferShapes(const Contract &contract, gert::InferShapeContext &context)
+ge::graphStatus InferShapes(const Contract &contract, gert::InferShapeContext &context,
+                            const Names &mutated)
 {
     OpCall call;
     ReadInputs(contract, context, call);
@@ -173,16 +187,28 @@ ge::graphStatus InferShapes(const Contract &contract, gert::InferShapeContext &c
             shape->AppendDim(known ? size : -1);
         }
     }
+    for (const std::string &name : mutated) {
+        const gert::Shape *given = context.GetInputShape(InputIndex(contract, name));
+        gert::Shape *shape = context.GetOutputShape(output++);
+        if (given == nullptr || shape == nullptr) {
+            return Report(contract.Op() + ": no shape for " + name + ", which is written");
+        }
+        *shape = *given;
+    }
     return ge::GRAPH_SUCCESS;
 }
 
-ge::graphStatus InferDataTypes(const Contract &contract, gert::InferDataTypeContext &context)
+ge::graphStatus InferDataTypes(const Contract &contract, gert::InferDataTypeContext &context,
+                               const Names &mutated)
 {
     size_t output = 0;
     for (const Param &param : contract.Params()) {
         if (param.role == Role::kOutput) {
             context.SetOutputDataType(output++, static_cast<ge::DataType>(param.dtypes.front()));
         }
+    }
+    for (const std::string &name : mutated) {
+        context.SetOutputDataType(output++, context.GetInputDataType(InputIndex(contract, name)));
     }
     return ge::GRAPH_SUCCESS;
 }
