@@ -16,6 +16,7 @@ __all__ = [
     "FlaNpuWarning",
     "GradientUnavailable",
     "LaunchError",
+    "NotServed",
     "OppNotFound",
     "ParallelError",
     "SymbolMissing",
@@ -59,8 +60,12 @@ class ArgumentTypeError(FlaNpuError, TypeError):
     """An argument has a type or dtype that the operator does not take."""
 
 
+class NotServed(ArgumentError, NotImplementedError):
+    """An argument that the interface has, for something that no kernel here does."""
+
+
 class GradientUnavailable(FlaNpuError, RuntimeError):
-    """A derivative was asked for that is not computed: a second one."""
+    """A derivative was asked for that is not computed: a second one, or of what is written in place."""
 
 
 class ParallelError(FlaNpuError, RuntimeError):

@@ -67,6 +67,7 @@ class OpSpec:
     fixed: dict[str, int]
     derived: dict[str, str]
     modes: dict[str, tuple[str, ...]]
+    mutated: tuple[str, ...]  # inputs that the operator writes
     source: str  # file the contract was read from
 
     @property
@@ -169,6 +170,7 @@ def spec(name: str) -> OpSpec:
         fixed=dict(data.get("fixed", {})),
         derived=dict(data.get("derived", {})),
         modes={mode: tuple(outs) for mode, outs in data.get("modes", {}).items()},
+        mutated=tuple(data.get("mutated", ())),
         source=str(source),
     )
 

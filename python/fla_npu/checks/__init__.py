@@ -8,6 +8,7 @@ from .finalize import plan_finalize
 from .metadata import canonical_indices, chunk_count, read_chunk_indices, read_cu_seqlens
 from .prepare import plan_prepare
 from .state import check_state, plan_fwd_h
+from .summary import plan_merge, plan_summarize, plan_summarize_backward
 
 __all__ = [
     "Desc",
@@ -21,7 +22,10 @@ __all__ = [
     "plan_dhu",
     "plan_finalize",
     "plan_fwd_h",
+    "plan_merge",
     "plan_prepare",
+    "plan_summarize",
+    "plan_summarize_backward",
     "plan_whole_backward",
     "plan_whole_forward",
     "read_chunk_indices",

@@ -43,8 +43,9 @@ class Output(NamedTuple):
 class Plan:
     """One validated operator call.
 
-    `outputs` holds one entry per output slot of the contract, None where the slot stays empty.
-    `casts` and `reshapes` name inputs that must be converted before the launch.
+    `outputs` holds one entry per output slot of the contract, None where the slot stays empty; an
+    input that is written in place is an output, too, in the memory given. `casts` and `reshapes` name
+    inputs that must be converted before the launch.
     """
 
     op: str
@@ -156,9 +157,12 @@ class Binder:
         self._origin["N"] = "len(cu_seqlens) - 1" if packed else "the batch"
         self._origin["NT"] = "cu_seqlens" if packed else "T"
 
-    def bind(self, name: str, desc: Desc | None, extra_dtypes: tuple[str, ...] = ()) -> bool:
-        """Checks one input and binds its letters; False when an optional input is absent."""
-        param = self.op.param(name)
+    def bind(self, name: str, desc: Desc | None, extra_dtypes: tuple[str, ...] = (), shown: str = "") -> bool:
+        """Checks one input and binds its letters; False when an optional input is absent.
+
+        `shown` is its name in messages, where the caller's signature has another one.
+        """
+        param, name = self.op.param(name), shown or name
         if desc is None:
             if param.optional:
                 return False
@@ -166,11 +170,11 @@ class Binder:
         if param.refused:
             raise ArgumentError(f"{self.label}: {name} is given; {param.refused}")
         self._check_device(name, desc)
-        self._check_dtype(param, desc, param.dtypes + extra_dtypes)
+        self._check_dtype(name, desc, param.dtypes + extra_dtypes)
         alternatives = param.shapes(self.layout)
         fitting = [axes for axes in alternatives if len(axes) == len(desc.shape)]
         if not fitting:
-            self._refuse_rank(name, desc, alternatives)
+            self._refuse_rank(name, desc, param)
         for index, (axis, length) in enumerate(zip(fitting[0], desc.shape, strict=True)):
             self._bind_axis(name, desc, fitting[0], index, axis, length)
         return True
@@ -215,21 +219,20 @@ class Binder:
                 f"'{self._device[1]}'; move them to one device"
             )
 
-    def _check_dtype(self, param: Param, desc: Desc, accepted: tuple[str, ...]) -> None:
+    def _check_dtype(self, name: str, desc: Desc, accepted: tuple[str, ...]) -> None:
         if desc.dtype not in accepted:
-            target = param.dtypes[0]
-            hint = CAST_HINT.format(param.name, target)
+            hint = CAST_HINT.format(name, accepted[0])
             raise ArgumentTypeError(
-                f"{self.label}: {param.name} has dtype {desc.dtype}; it must be "
+                f"{self.label}: {name} has dtype {desc.dtype}; it must be "
                 f"{' or '.join(accepted)}. Cast it first: {hint}"
             )
 
-    def _refuse_rank(self, name: str, desc: Desc, alternatives) -> None:
-        shapes = " or ".join(axes_text(axes) for axes in alternatives)
+    def _refuse_rank(self, name: str, desc: Desc, param: Param) -> None:
+        shapes = " or ".join(axes_text(axes) for axes in param.shapes(self.layout))
         layout = f" with layout '{self.layout}'" if self.layout else ""
         others = [
             word
-            for word, shapes_of in self.op.param(name).dims.items()
+            for word, shapes_of in param.dims.items()
             if any(len(axes) == len(desc.shape) for axes in shapes_of)
         ]
         hint = f"; layouts of rank {len(desc.shape)} are {others}" if self.layout and others else ""

@@ -22,7 +22,10 @@ class Adapter(Protocol):
         """Shape, dtype and device of a tensor; None for None; ArgumentTypeError for the rest."""
 
     def run(self, plan: Plan, tensors: Mapping[str, Any]) -> tuple:
-        """Allocates `plan.outputs`, launches, and returns one entry per output slot."""
+        """Allocates `plan.outputs`, launches, and returns one entry per output slot.
+
+        An output that is among `tensors` is written where it is, and is itself the entry.
+        """
 
     def cast(self, tensor: Any, dtype: str) -> Any:
         """The tensor converted to `dtype` (a contract dtype name); itself when it has it."""

@@ -11,6 +11,10 @@ Each function validates its arguments and launches one operator:
     backward_finalize  gradients of what prepare read            -> dq dk dv dbeta dg dA_log ddt_bias
 
     whole_forward      the first three in one launch, whole_backward the others
+
+    summarize           what a window of tokens does to a state      -> hm, [E | M]
+    summarize_backward  what it does to the gradient of a state      -> dhm
+    merge               several such maps, one after another         -> h, in place
 """
 
 from __future__ import annotations
@@ -22,7 +26,10 @@ from ..checks import (
     plan_dhu,
     plan_finalize,
     plan_fwd_h,
+    plan_merge,
     plan_prepare,
+    plan_summarize,
+    plan_summarize_backward,
     plan_whole_backward,
     plan_whole_forward,
 )
@@ -36,7 +43,10 @@ __all__ = [
     "dhu",
     "finalize",
     "fwd_h",
+    "merge",
     "prepare",
+    "summarize",
+    "summarize_backward",
     "whole_backward",
     "whole_forward",
 ]
@@ -118,6 +128,32 @@ def backward_finalize(
         token = len(descs["q"].shape) - 2
         dq, dk, dv, dbeta, dg = (adapter.swap(x, token - 1, token) for x in (dq, dk, dv, dbeta, dg))
     return dq, dk, dv, dbeta, dg, da_log, ddt_bias
+
+
+def summarize(adapter: Adapter, k, w, u, *, g=None, gk=None, bg=None, v=None, **options):
+    """hm, float32 [N, HV, K, V + K]. `options` are the keywords of `checks.plan_summarize`."""
+    tensors = {"k": k, "w": w, "u": u, "g": g, "gk": gk, "bg": bg, "v": v}
+    label = options.setdefault("label", "pre_process_fwd_kernel_merged")
+    return launch(adapter, plan_summarize(**_described(adapter, label, tensors), **options), tensors)[0]
+
+
+def summarize_backward(adapter: Adapter, q, k, w, d_o, dv, *, g=None, gk=None, **options):
+    """dhm, float32 [HV, K, V + K]. `options` are the keywords of `checks.plan_summarize_backward`."""
+    tensors = {"q": q, "k": k, "w": w, "d_o": d_o, "dv": dv, "g": g, "gk": gk}
+    label = options.setdefault("label", "pre_process_bwd_kernel_merged")
+    plan = plan_summarize_backward(**_described(adapter, label, tensors), **options)
+    return launch(adapter, plan, tensors)[0]
+
+
+def merge(adapter: Adapter, h, summaries, count: int, rank: int, *, shown=("h", "ag_hm"), **options):
+    """h itself, written in place. `options` are the keywords of `checks.plan_merge`.
+
+    `count` summaries of [S, HV, K, V + K], those before `rank`, or behind it with forward=False.
+    """
+    label = options.setdefault("label", "merge_fwd_bwd_kernel")
+    descs = (adapter.describe(label, name, x) for name, x in zip(shown, (h, summaries), strict=True))
+    plan = plan_merge(*descs, count, rank, shown=shown, **options)
+    return launch(adapter, plan, {"h": h, "ag_hm": summaries})[0]
 
 
 def whole_forward(adapter: Adapter, tensors: dict, **options) -> dict:

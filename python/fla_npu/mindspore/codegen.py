@@ -21,7 +21,7 @@ _C_TYPES = {
     "i": ("int64_t", "integer"),
     "d": ("double", "real"),
 }
-_KINDS = {"in": "t", "out": "o", "ints": "n"}
+_KINDS = {"in": "t", "out": "o", "ints": "n"}  # an input that is written in place is an output here
 _ATTR_KINDS = {"bool": "b", "int": "i", "double": "d", "string": "s"}
 
 _HEAD = """\
@@ -36,12 +36,15 @@ namespace {
 
 def kinds(op: OpSpec) -> str:
     """One letter per parameter of phase 1, in the frozen order (see OpSignature in acl_call.h)."""
-    return "".join(_ATTR_KINDS[p.type] if p.kind == "attr" else _KINDS[p.kind] for p in op.params)
+    return "".join(
+        _ATTR_KINDS[p.type] if p.kind == "attr" else _KINDS["out" if p.name in op.mutated else p.kind]
+        for p in op.params
+    )
 
 
 def max_outputs(ops: list[OpSpec]) -> int:
     """Most tensors one call can return; the bridge has a limit."""
-    return max(len(op.of("out")) for op in ops)
+    return max(kinds(op).count("o") for op in ops)
 
 
 def _function(op: OpSpec) -> str:

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators of Chunk KDA on PyTorch tensors, under their FLA-NPU names: six stages, two aggregates.
+"""The operators of Chunk KDA on PyTorch tensors, under their FLA-NPU names.
+
+Six stages, two aggregates, and three operators that carry states from rank to rank.
 
 Each function is exported twice, as `name` and `npu_name`. They launch one kernel each, compute on
 the tensors' device (CPU: the twin) and have no autograd: outputs are detached, also when an input
-requires grad. Inputs may be views with any strides; outputs are dense.
+requires grad. Inputs may be views with any strides; outputs are dense. merge_fwd_bwd_kernel writes
+its first argument; none of the others writes an input.
 
 Errors, all raised before the launch: ArgumentTypeError (a TypeError) for a wrong type or dtype,
 ArgumentError (a ValueError) for a wrong value, shape or combination; then OppNotFound or
@@ -21,6 +24,7 @@ from typing import TYPE_CHECKING
 from .. import chunk_kda
 from ..checks.common import one_of
 from .frontends import adapter_of
+from .summaries import merge_fwd_bwd_kernel, pre_process_bwd_kernel_merged, pre_process_fwd_kernel_merged
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,6 +38,7 @@ __all__ = [
     "chunk_kda_fwd",
     "chunk_kda_fwd_finalize",
     "chunk_kda_fwd_prepare",
+    "merge_fwd_bwd_kernel",
     "npu_chunk_fwd_h",
     "npu_chunk_gated_delta_rule_bwd_dhu",
     "npu_chunk_kda_bwd",
@@ -42,6 +47,11 @@ __all__ = [
     "npu_chunk_kda_fwd",
     "npu_chunk_kda_fwd_finalize",
     "npu_chunk_kda_fwd_prepare",
+    "npu_merge_fwd_bwd_kernel",
+    "npu_pre_process_bwd_kernel_merged",
+    "npu_pre_process_fwd_kernel_merged",
+    "pre_process_bwd_kernel_merged",
+    "pre_process_fwd_kernel_merged",
 ]
 
 
@@ -516,3 +526,6 @@ npu_chunk_kda_fwd_finalize = chunk_kda_fwd_finalize
 npu_chunk_kda_bwd_prepare = chunk_kda_bwd_prepare
 npu_chunk_gated_delta_rule_bwd_dhu = chunk_gated_delta_rule_bwd_dhu
 npu_chunk_kda_bwd_finalize = chunk_kda_bwd_finalize
+npu_pre_process_fwd_kernel_merged = pre_process_fwd_kernel_merged
+npu_pre_process_bwd_kernel_merged = pre_process_bwd_kernel_merged
+npu_merge_fwd_bwd_kernel = merge_fwd_bwd_kernel

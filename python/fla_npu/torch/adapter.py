@@ -14,9 +14,9 @@ import torch
 
 from .. import aclnn, loader
 from ..checks import Desc, Plan
-from ..errors import ArgumentError, ArgumentTypeError
+from ..errors import ArgumentError, ArgumentTypeError, GradientUnavailable
 
-__all__ = ["ADAPTER", "TorchAdapter"]
+__all__ = ["ADAPTER", "DTYPES", "TorchAdapter"]
 
 _NAMES = {
     torch.bfloat16: "bfloat16",
@@ -26,7 +26,7 @@ _NAMES = {
     torch.int32: "int32",
     torch.int64: "int64",
 }
-_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
+DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 _CPU = torch.device("cpu")
 
 
@@ -59,7 +59,7 @@ class TorchAdapter:
         )
 
     def cast(self, tensor: torch.Tensor, dtype: str) -> torch.Tensor:
-        return tensor.detach().to(_DTYPES[dtype])
+        return tensor.detach().to(DTYPES[dtype])
 
     def reshape(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         return tensor.detach().reshape(shape)
@@ -77,7 +77,7 @@ class TorchAdapter:
         return tensor.contiguous()
 
     def zeros(self, shape: tuple[int, ...], dtype: str, like: torch.Tensor) -> torch.Tensor:
-        return torch.zeros(shape, dtype=_DTYPES[dtype], device=like.device)
+        return torch.zeros(shape, dtype=DTYPES[dtype], device=like.device)
 
     # In float64, rounded once: torch's float32 sigmoid gives an element other last bits at the end of
     # a tensor than in the middle.
@@ -101,12 +101,17 @@ class TorchAdapter:
         like = next(iter(given.values()))
         device, empty = like.device, torch.empty
         outputs: list[torch.Tensor | None] = []
+        written: list[torch.Tensor] = []
         for slot in plan.outputs:
             if slot is None:
                 outputs.append(None)
                 continue
             name, dtype, shape = slot
-            out = empty(shape, dtype=_DTYPES[dtype], device=device)
+            if name in given:
+                written.append(_writable(plan.op, name, tensors[name]))
+                outputs.append(tensors[name])
+                continue
+            out = empty(shape, dtype=DTYPES[dtype], device=device)
             values[name] = (out.data_ptr(), dtype, shape, None)
             outputs.append(out)
         if device == _CPU:
@@ -115,12 +120,30 @@ class TorchAdapter:
         else:
             _require(plan.op, "cann", device)
             _call_on_npu(plan.op, values, device)
+        for tensor in written:
+            if not tensor.is_inference():  # those have no version
+                torch.autograd.graph.increment_version(tensor)
         return tuple(outputs)
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor with its values in memory: a lazy negation (of an imaginary part) is carried out."""
     return tensor.resolve_neg() if tensor.is_neg() else tensor
+
+
+def _writable(op: str, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, if an operator may write it where it is."""
+    if tensor.requires_grad:
+        raise GradientUnavailable(
+            f"{op}: {name} requires grad, but it is written in place, which has no gradient; pass a tensor that "
+            f"does not require one, or {name}.detach()"
+        )
+    if not tensor.is_contiguous() or tensor.is_neg():
+        raise ArgumentError(
+            f"{op}: {name} is a view with strides {tuple(tensor.stride())}; it is written in place, so it must be "
+            "contiguous: pass a dense tensor and copy from it"
+        )
+    return tensor
 
 
 def _require(op: str, backend: str, device: torch.device) -> None:
