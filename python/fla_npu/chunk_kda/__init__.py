@@ -2,7 +2,8 @@
 """Chunk KDA, independent of the framework: the stages, their composition, and its gradient.
 
 A front end hands in an `Adapter`, which knows the framework's tensors and how to launch. Where the
-tokens are a part of longer sequences, a `Boundary` knows the states at their ends.
+tokens are a part of longer sequences, a `Boundary` knows the states at their ends; it gets them
+with `summarize`, `summarize_backward` and `merge`.
 """
 
 from .adapter import Adapter
@@ -15,7 +16,10 @@ from .stages import (
     dhu,
     finalize,
     fwd_h,
+    merge,
     prepare,
+    summarize,
+    summarize_backward,
     whole_backward,
     whole_forward,
 )
@@ -36,9 +40,12 @@ __all__ = [
     "finalize",
     "forward",
     "fwd_h",
+    "merge",
     "prepare",
     "save_forward",
     "settled",
+    "summarize",
+    "summarize_backward",
     "whole_backward",
     "whole_forward",
 ]
