@@ -15,6 +15,7 @@ import backward_inputs
 import grad_run
 import kda_run
 import pytest
+import summary_run
 from goldens import ROOT, golden_module
 from kda_inputs import case_seed, make_inputs
 
@@ -29,6 +30,8 @@ BACKWARD = {
     "chunk_gated_delta_rule_bwd_dhu": "state_grad",
     "chunk_kda_bwd_finalize": "chunk_grad",
 }
+#: Their work is in the stages of states and of their gradients.
+SUMMARY = {summary_run.FORWARD: "summary", summary_run.BACKWARD: "summary"}
 STAGES = ROOT / "ascendc" / "common" / "stages"
 FENCE = re.compile(
     r"\b(SetFlag|WaitFlag|PipeBarrier|CrossCoreSetFlag|CrossCoreWaitFlag|SyncAll)\s*(<[^;]*?>)?\s*\("
@@ -63,13 +66,19 @@ BACKWARD_CALLS = {
     ),
 }  # fmt: skip
 
+#: And for the summaries.
+SUMMARY_CALLS = {
+    summary_run.FORWARD: ("grouped_windows", "wide_u", "ragged_tail"),
+    summary_run.BACKWARD: ("grouped_window", "no_gate", "ragged_tail"),
+}
+
 
 def fence_lines() -> list[str]:
     """`<file name>:<line>` of every fence call in the kernels and their common headers."""
-    users = FORWARD | BACKWARD
+    users = FORWARD | BACKWARD | SUMMARY
     folders = [ROOT / "ascendc" / "ops" / op / "op_kernel" for op in users]
     folders.append(ROOT / "ascendc" / "common" / "kernel")
-    folders += [STAGES / stage for stage in users.values()]
+    folders += [STAGES / stage for stage in dict.fromkeys(users.values())]
     found = []
     for folder in folders:
         for path in sorted(folder.glob("*")):
@@ -110,11 +119,18 @@ def backward_calls(ops):
             yield partial(run[op], tensors, **options)
 
 
+@cache
+def summary_case(op: str, name: str):
+    return summary_run.named(op, name)
+
+
 def calls(line: str):
     """All small calls; those of the backward operator that the line belongs to come first."""
     file = line.split(":")[0]
     owners = [op for op, folder in BACKWARD.items() if file and (STAGES / folder / file).exists()]
     yield from backward_calls(owners)
+    for op, names in SUMMARY_CALLS.items():
+        yield from (summary_case(op, name).run for name in names)
     for name, case in CALLS.items():
         yield partial(kda_run.forward, make_inputs(case, len(name)))
     yield partial(kda_run.relayed, make_inputs(CALLS["packed"], 6), True)
