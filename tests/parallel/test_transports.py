@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from interpreter import Machine
 from packings import NAMED, draw, plans
-from scan import Scan
+from whole_scan import Scan
 
 SHAPE = (3, 2)
 

@@ -6,6 +6,7 @@
     plan.forward(rank), .backward(rank)  how states, and their gradients, get to it
     Exchange                             runs such a program over an adapter and a transport
     conv_halo(plan, rank, width)         the same for the tokens before a causal convolution
+    cost(plan, heads)                    bytes, steps and memory of an exchange (docs/scaling.md)
 
 Front ends: `fla_npu.torch.parallel`, `fla_npu.mindspore.parallel`.
 """
@@ -14,11 +15,13 @@ from .engine import Exchange, Handle, RowExchange, Transport
 from .halo import Halo, Piece, conv_halo
 from .plan import TRANSPORTS, Plan, Shard, make_plan
 from .program import MAP, STATE, Program
+from .scaling import Cost, cost, even_plan
 
 __all__ = [
     "MAP",
     "STATE",
     "TRANSPORTS",
+    "Cost",
     "Exchange",
     "Halo",
     "Handle",
@@ -29,5 +32,7 @@ __all__ = [
     "Shard",
     "Transport",
     "conv_halo",
+    "cost",
+    "even_plan",
     "make_plan",
 ]

@@ -215,31 +215,34 @@ class Exchange:
         if len(maps) >= MOST_SUMMARIES:
             most = MOST_SUMMARIES - 1
             return self._fold_maps([self._fold_maps(maps[:most]), *maps[most:]])
-        maps = [self._as_map(maps[0]), *maps[1:]]
         # The operator computes what enters a row after the last one, so there must be one.
-        rows = [a.reshape(a.dense(m), (1, *m.shape)) for m in (*maps, maps[0])]
-        return self._merge(a.join(rows, 0), len(maps), len(maps), True)
+        maps = [self._as_map(maps[0]), *maps[1:], maps[-1]]
+        return self._merge(self._rows(maps, len(maps)), len(maps) - 1, len(maps) - 1, True)
+
+    def _rows(self, maps: list, count: int):
+        """Maps one after another as `count` rows of summaries."""
+        joined = self.adapter.join(maps, 0)
+        heads, keys, width = joined.shape
+        return self.adapter.reshape(joined, (count, heads // count, keys, width))
 
     def _merge(self, summaries, count: int, rank: int, forward: bool):
-        _, heads, keys, width = summaries.shape
-        state = self.adapter.zeros((heads, keys, width - keys), "float32", self.like)
-        return stages.merge(
-            self.adapter, state, summaries, count, rank, forward=forward, label=f"{self.label}: merge"
-        )
+        a, (_, heads, keys, width) = self.adapter, summaries.shape
+        if heads > MOST_HEADS:
+            cuts = range(0, heads, MOST_HEADS)
+            parts = [a.dense(a.part(summaries, 1, cut, min(MOST_HEADS, heads - cut))) for cut in cuts]
+            return a.join([self._merge(part, count, rank, forward) for part in parts], 0)
+        state = a.zeros((heads, keys, width - keys), "float32", self.like)
+        return stages.merge(a, state, summaries, count, rank, forward=forward, label=f"{self.label}: merge")
 
     def _compose(self, later, earlier):
         """[Ml Ee + El | Ml Me]: both blocks of `earlier` go through `later` as states, as twice the heads."""
         a, (heads, keys, values) = self.adapter, self.shapes[STATE]
-        blocks = [a.part(earlier, 2, 0, values), a.part(earlier, 2, values, keys)]
-        linear = a.join(
-            (a.zeros((heads, keys, values), "float32", self.like), a.part(later, 2, values, keys)), 2
-        )
-        if 2 * heads <= MOST_HEADS:
-            both = self._fold_maps([a.join(blocks, 0), a.join((later, linear), 0)])
-            moved = [a.part(both, 0, 0, heads), a.part(both, 0, heads, heads)]
-        else:
-            moved = [self._fold_maps([block, m]) for block, m in zip(blocks, (later, linear), strict=True)]
-        return a.join(moved, 2)
+        from_earlier, from_later = a.part(earlier, 2, values, keys), a.part(later, 2, values, keys)
+        # The M of the first row is not read, so what stands there does not matter.
+        moved = a.join((from_earlier, from_earlier), 2)
+        linear = a.join((a.zeros((heads, keys, values), "float32", self.like), from_later), 2)
+        both = self._merge(self._rows([earlier, moved, later, linear, later, linear], 3), 2, 2, True)
+        return a.join([a.part(both, 0, 0, heads), a.part(both, 0, heads, heads)], 2)
 
 
 class RowExchange:

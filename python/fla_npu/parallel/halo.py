@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -55,8 +56,10 @@ def conv_halo(plan: Plan, rank: int, width: int) -> Halo:
         if low < high
     ]
     sends = []
-    for peer in (r for r in plan.workers if r > rank):
+    for peer in plan.workers[bisect_right(plan.workers, rank) :]:
         start = plan.offsets[peer]
+        if start - (width - 1) >= shard.stop:
+            break
         low, high = _overlap(plan, rank, start - _length(plan, peer, width), start)
         if low < high:
             sends.append(Piece(peer, low - shard.start, high - shard.start))

@@ -28,7 +28,7 @@ from .program import (
     Wait,
 )
 
-__all__ = ["compile_program"]
+__all__ = ["Groups", "compile_program"]
 
 Spans = Sequence[tuple[int, ...]]
 
@@ -112,7 +112,7 @@ def _grouped(draft: _Draft, flow: Spans, plan) -> None:
     All ranks that know what leaves their group share in sending it, each to its own receivers in the
     next one, so that a hop between groups is as many links wide as the group.
     """
-    groups = _Groups(plan, flow)
+    groups = Groups(plan, flow)
     mine = groups.of(draft.rank)
     if mine in groups.gathering:
         first = mine * groups.size
@@ -126,7 +126,7 @@ def _grouped(draft: _Draft, flow: Spans, plan) -> None:
             _cross_groups(draft, groups, legs, at)
 
 
-def _cross_groups(draft: _Draft, groups: _Groups, legs: list[tuple[int, ...]], at: int) -> None:
+def _cross_groups(draft: _Draft, groups: Groups, legs: list[tuple[int, ...]], at: int) -> None:
     """The part of one span in the rank's own group, which is leg `at`."""
     leg, entry = legs[at], ()
     if draft.rank in leg:
@@ -149,7 +149,7 @@ def _cross_groups(draft: _Draft, groups: _Groups, legs: list[tuple[int, ...]], a
             draft.send(source, peer, STATE)
 
 
-class _Groups:
+class Groups:
     """Groups of consecutive ranks, and what each knows of the spans that cross it."""
 
     def __init__(self, plan, flow: Spans):
