@@ -19,31 +19,34 @@ HEADS, KEYS = 2, 4  # K = V, as in the kernels
 SHAPE = (HEADS, KEYS, KEYS)
 
 
+STAGE = stages.merge
+
+
 @pytest.fixture(autouse=True)
-def merge_in_float64(monkeypatch):
-    monkeypatch.setattr(stages, "merge", merge, raising=False)
+def merge_of_any_size(monkeypatch):
+    monkeypatch.setattr(stages, "merge", merge)
 
 
 def gift(scans, shard, kind, backward):
     return None if kind is None else np.stack([scan.gift(shard, kind, backward) for scan in scans])
 
 
-def exchange(transport, plan, scans, backward=False):
+def exchange(transport, plan, scans, backward=False, shape=SHAPE):
     """One rank's exchange; returns (incoming, what its engine still holds)."""
     program = (plan.backward if backward else plan.forward)(transport.rank)
     own = gift(scans, plan.shard(transport.rank), program.gives, backward)
-    run = Exchange(program, ArrayAdapter(), transport, shape=SHAPE, like=np.zeros(1), label="test")
+    run = Exchange(program, ArrayAdapter(), transport, shape=shape, like=np.zeros(1), label="test")
     incoming = run.begin(own).finish()
     assert not run._slots and not run._posting._arriving and not run._posting._leaving
     return incoming
 
 
-def check(lengths, cu, seed=0):
-    scans = [Scan(cu, SHAPE[1:], seed + head) for head in range(HEADS)]
+def check(lengths, cu, seed=0, shape=SHAPE):
+    scans = [Scan(cu, shape[1:], seed + head) for head in range(shape[0])]
     for plan in plans(lengths, cu):
         for backward in (False, True):
             group = Group(plan.size)
-            found = group.run(lambda t, p=plan, b=backward: exchange(t, p, scans, b))
+            found = group.run(lambda t, p=plan, b=backward: exchange(t, p, scans, b, shape))
             for rank, state in enumerate(found):
                 want = scans[0].want(plan.shard(rank), backward)
                 if want is None:
@@ -52,7 +55,7 @@ def check(lengths, cu, seed=0):
                 want = np.stack([scan.want(plan.shard(rank), backward) for scan in scans])
                 assert not isinstance(state, Exception), state
                 np.testing.assert_allclose(state, want, rtol=0, atol=1e-10, err_msg=f"{plan} {rank}")
-            assert sum(group.bytes) == cost(plan, *SHAPE, backward=backward).total, plan
+            assert sum(group.bytes) == cost(plan, *shape, backward=backward).total, plan
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -63,6 +66,13 @@ def test_named(name):
 @pytest.mark.parametrize("seed", range(25))
 def test_random(seed):
     check(*draw(random.Random(seed)), seed)
+
+
+@pytest.mark.parametrize("name", ["one sequence over all", "sink is source", "over a rank without tokens"])
+def test_within_the_rules_of_the_operator(name, monkeypatch):
+    """The stage's own checks, and the golden of the operator in place of its kernel."""
+    monkeypatch.setattr(stages, "merge", STAGE)
+    check(*NAMED[name], shape=(1, 128, 128))
 
 
 def test_many_summaries_and_heads(monkeypatch):

