@@ -23,6 +23,11 @@ from .stages import (  # noqa: E402
     npu_chunk_kda_fwd_h,
     npu_chunk_kda_fwd_prepare,
 )
+from .summaries import (  # noqa: E402
+    npu_chunk_kda_merge_fwd_bwd,
+    npu_chunk_kda_pre_process_bwd,
+    npu_chunk_kda_pre_process_fwd,
+)
 
 __all__ = [
     "explain_route",
@@ -34,4 +39,7 @@ __all__ = [
     "npu_chunk_kda_fwd_finalize",
     "npu_chunk_kda_fwd_h",
     "npu_chunk_kda_fwd_prepare",
+    "npu_chunk_kda_merge_fwd_bwd",
+    "npu_chunk_kda_pre_process_bwd",
+    "npu_chunk_kda_pre_process_fwd",
 ]

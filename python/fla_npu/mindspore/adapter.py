@@ -66,7 +66,7 @@ class _Target(NamedTuple):
 
     number: int
     binding: loader.Binding
-    inputs: tuple[tuple[str, str, object], ...]  # kind, name and default of all but the outputs
+    inputs: tuple[tuple[str, str, object], ...]  # kind, name and default of all that is not written
 
 
 def on_device() -> bool:
@@ -98,8 +98,22 @@ def _resolve(binding: loader.Binding) -> _Target:
     number = bridge.load().bind(
         binding.op.name, at["workspace"], at["execute"], [at.get(name, 0) for name in _ACL], ascend
     )
-    inputs = tuple((p.kind, p.name, p.default) for p in binding.op.params if p.kind != "out")
+    op = binding.op
+    inputs = tuple(
+        (p.kind, p.name, p.default) for p in op.params if p.kind != "out" and p.name not in op.mutated
+    )
     return _Target(number, binding, inputs)
+
+
+def _check_writable(op: str, tensor) -> None:
+    """Refuses a view of a part of another tensor: on the CPU MindSpore's copy_ does not write through it."""
+    tensor = plain(tensor)
+    whole = on_device() or tensor.untyped_storage().nbytes() == tensor.nbytes
+    if not whole or not tensor.is_contiguous():
+        raise ArgumentError(
+            f"{op}: the tensor to be written is a view of a part of another one; it must have memory of its "
+            "own: pass a dense tensor and copy from it"
+        )
 
 
 class MindSporeAdapter:
@@ -171,11 +185,23 @@ class MindSporeAdapter:
                 values.append(plan.ints.get(name))
             else:
                 values.append(plan.attrs.get(name, default))
+        written = target.binding.op.mutated
+        for name in written:
+            _check_writable(plan.op, tensors[name])
         slots = [None if out is None else (out.dtype, out.shape) for out in plan.outputs]
         try:
-            return bridge.load().call(target.number, values, slots)
+            made = bridge.load().call(target.number, values, slots)
         except RuntimeError as error:
             raise self._named(error) from error
+        # A built-in operator puts the values where they belong, so that all that MindSpore knows about a
+        # tensor (its host copy, its history) stays true.
+        for out, x in zip(plan.outputs, made, strict=True):
+            if out is not None and out.name in written:
+                plain(tensors[out.name]).copy_(x)
+        return tuple(
+            tensors[out.name] if out is not None and out.name in written else x
+            for out, x in zip(plan.outputs, made, strict=True)
+        )
 
     @staticmethod
     def _named(error: RuntimeError) -> Exception:

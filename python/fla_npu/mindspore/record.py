@@ -180,11 +180,13 @@ class Recorder:
         outputs = {out.name: self._new(out.shape, out.dtype) for out in plan.outputs if out is not None}
         values: list = []
         for param in spec(plan.op).params:
-            if param.kind == "in":
+            if param.name in outputs:
+                values.append(outputs[param.name])
+            elif param.kind == "in":
                 given = tensors.get(param.name)
                 values.append(None if given is None else self.dense(given))
             elif param.kind == "out":
-                values.append(outputs.get(param.name))
+                values.append(None)
             elif param.kind == "ints":
                 values.append(plan.ints.get(param.name))
             else:
