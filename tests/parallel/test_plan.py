@@ -95,6 +95,15 @@ def test_a_rank_without_tokens_is_in_collectives_only():
     assert not make_plan((3, 0, 4), transport="doubling").backward(1)
 
 
+def test_who_may_finish_late():
+    """In the first group of a span all ranks pass on what leaves it, also those that take nothing."""
+    plan = make_plan((2,) * 6, (0, 2, 12), transport="grouped", group_size=3)
+    programs = [plan.forward(r) for r in range(6)]
+    assert [p.takes for p in programs] == [False, False, True, True, True, True]
+    assert [p.serves for p in programs] == [True, True, True, False, False, False]
+    assert not any(make_plan((2,) * 4).forward(r).serves for r in range(4))
+
+
 REFUSED = {
     "no ranks": (dict(lengths=()), ArgumentError, "lengths is empty"),
     "no tokens": (dict(lengths=(0, 0)), ArgumentError, "no rank has a token"),

@@ -151,7 +151,10 @@ class Exchange:
         return self
 
     def finish(self):
-        """The state that enters this rank [HV, K, V], or None; returns when all is received and sent."""
+        """The state that enters this rank [HV, K, V], or None; returns when all is received and sent.
+
+        A rank may put it off until after its own work if its program neither takes nor serves.
+        """
         self._run(self.program.finish)
         self._posting.settle()
         return self._slots.pop(INCOMING, None)

@@ -127,6 +127,11 @@ class Program:
         """False where there is nothing to exchange."""
         return bool(self.begin or self.finish)
 
+    @property
+    def serves(self) -> bool:
+        """Whether other ranks wait for what `finish` sends, also where this one takes nothing."""
+        return any(isinstance(step, Send) for step in self.finish)
+
     def __iter__(self) -> Iterator[Step]:
         yield from self.begin
         yield from self.finish
