@@ -308,7 +308,7 @@ BAD = {
     "bg": (FORWARD, {"bg": Tensor.zeros((1, 1, 64, WIDTH), "bfloat16")}, INVALID, "leave it out"),
     "v": (FORWARD, {"v": Tensor.zeros((1, 1, 64, WIDTH), "bfloat16")}, INVALID, "pass u, which holds the values"),
     "wide_dv": (BACKWARD, {"dv": Tensor.zeros((1, 1, 64, WIDTH), "float32")}, INVALID, "dv is float32"),
-    "summary": (BACKWARD, {"dhm": Tensor.zeros((1, WIDTH, WIDTH), "float32")}, INVALID, "dim 2 (KV) is 128; it must be 256"),
+    "narrow": (BACKWARD, {"dhm": Tensor.zeros((1, WIDTH, WIDTH), "float32")}, INVALID, "(KV) is 128; it must be 256"),
 }  # fmt: skip
 
 
