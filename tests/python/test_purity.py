@@ -54,7 +54,8 @@ def test_bad_environment_does_not_matter_at_import():
 
 def test_errors_and_checks_need_no_framework():
     code = PROBE.replace(
-        "import fla_npu\n", "import fla_npu, fla_npu.errors, fla_npu.checks, fla_npu.loader\n"
+        "import fla_npu\n",
+        "import fla_npu, fla_npu.errors, fla_npu.checks, fla_npu.loader, fla_npu.parallel\n",
     )
     top = {name.split(".")[0] for name in probe(code)["modules"]}
     assert not top & {"torch", "mindspore", "numpy"}, top
