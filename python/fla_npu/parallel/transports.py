@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from .plan import Plan
 from .program import (
     INCOMING,
     MAP,
@@ -65,7 +66,7 @@ class _Draft:
         return into
 
 
-def compile_program(plan, rank: int, backward: bool) -> Program:
+def compile_program(plan: Plan, rank: int, backward: bool) -> Program:
     """The steps of `rank` under the plan's transport."""
     flow = plan.flow(backward)
     draft = _Draft(rank, [span for span in flow if rank in span])
@@ -81,7 +82,7 @@ def compile_program(plan, rank: int, backward: bool) -> Program:
     )
 
 
-def _gather(draft: _Draft, flow: Spans, plan) -> None:
+def _gather(draft: _Draft, flow: Spans, plan: Plan) -> None:
     """Everybody gets everything: one collective, one fold."""
     if not flow:
         return
@@ -93,7 +94,7 @@ def _gather(draft: _Draft, flow: Spans, plan) -> None:
             draft.then(Fold(INCOMING, tuple(Term("all", r) for r in upstream)))
 
 
-def _relay(draft: _Draft, flow: Spans, plan) -> None:
+def _relay(draft: _Draft, flow: Spans, plan: Plan) -> None:
     """One state per edge: wait, apply the own map, hand on."""
     for span in draft.spans:
         at = span.index(draft.rank)
@@ -106,7 +107,7 @@ def _relay(draft: _Draft, flow: Spans, plan) -> None:
             draft.send("outgoing" if at > 0 else OWN, span[at + 1], STATE)
 
 
-def _grouped(draft: _Draft, flow: Spans, plan) -> None:
+def _grouped(draft: _Draft, flow: Spans, plan: Plan) -> None:
     """Gather in groups of consecutive ranks, states from group to group.
 
     All ranks that know what leaves their group share in sending it, each to its own receivers in the
@@ -152,7 +153,7 @@ def _cross_groups(draft: _Draft, groups: Groups, legs: list[tuple[int, ...]], at
 class Groups:
     """Groups of consecutive ranks, and what each knows of the spans that cross it."""
 
-    def __init__(self, plan, flow: Spans):
+    def __init__(self, plan: Plan, flow: Spans):
         self.size = plan.group_size
         backward = any(span[0] > span[-1] for span in flow)
         self.workers = plan.workers[::-1] if backward else plan.workers
@@ -179,7 +180,7 @@ class Groups:
         return able[index % len(able)]
 
 
-def _doubling(draft: _Draft, flow: Spans, plan) -> None:
+def _doubling(draft: _Draft, flow: Spans, plan: Plan) -> None:
     """Each round doubles how many ranks back a rank's windows reach.
 
     Two windows end at the rank: `through` with its own map, which later ranks get, and `back` without
@@ -208,7 +209,7 @@ def _doubling(draft: _Draft, flow: Spans, plan) -> None:
             distance *= 2
 
 
-_COMPILERS: dict[str, Callable[[_Draft, Spans, object], None]] = {
+_COMPILERS: dict[str, Callable[[_Draft, Spans, Plan], None]] = {
     "gather": _gather,
     "relay": _relay,
     "grouped": _grouped,
