@@ -14,6 +14,7 @@ from pathlib import Path
 import backward_inputs
 import grad_run
 import kda_run
+import merge_run
 import pytest
 import summary_run
 from goldens import ROOT, golden_module
@@ -33,6 +34,8 @@ BACKWARD = {
 #: Their work is in the stages of states and of their gradients.
 SUMMARY = {summary_run.FORWARD: "summary", summary_run.BACKWARD: "summary"}
 STAGES = ROOT / "ascendc" / "common" / "stages"
+#: Where the merge operator has its one stage.
+MERGE = ROOT / "ascendc" / "ops" / merge_run.OP / "op_kernel"
 FENCE = re.compile(
     r"\b(SetFlag|WaitFlag|PipeBarrier|CrossCoreSetFlag|CrossCoreWaitFlag|SyncAll)\s*(<[^;]*?>)?\s*\("
 )
@@ -72,12 +75,14 @@ SUMMARY_CALLS = {
     summary_run.BACKWARD: ("grouped_window", "no_gate", "ragged_tail"),
 }
 
+MERGE_CALLS = ("forward_middle", "v_first", "bf16", "bf16_v_first", "one_summary", "none")
+
 
 def fence_lines() -> list[str]:
     """`<file name>:<line>` of every fence call in the kernels and their common headers."""
     users = FORWARD | BACKWARD | SUMMARY
     folders = [ROOT / "ascendc" / "ops" / op / "op_kernel" for op in users]
-    folders.append(ROOT / "ascendc" / "common" / "kernel")
+    folders += [MERGE, ROOT / "ascendc" / "common" / "kernel"]
     folders += [STAGES / stage for stage in dict.fromkeys(users.values())]
     found = []
     for folder in folders:
@@ -120,17 +125,26 @@ def backward_calls(ops):
 
 
 @cache
+def merge_case(name: str):
+    return merge_run.named(name)
+
+
+@cache
 def summary_case(op: str, name: str):
     return summary_run.named(op, name)
 
 
 def calls(line: str):
-    """All small calls; those of the backward operator that the line belongs to come first."""
+    """All small calls; those of the merge or backward operator that the line belongs to come first."""
     file = line.split(":")[0]
+    merges = [merge_case(name).run for name in MERGE_CALLS]
+    if file and (MERGE / file).exists():
+        yield from merges
     owners = [op for op, folder in BACKWARD.items() if file and (STAGES / folder / file).exists()]
     yield from backward_calls(owners)
     for op, names in SUMMARY_CALLS.items():
         yield from (summary_case(op, name).run for name in names)
+    yield from merges
     for name, case in CALLS.items():
         yield partial(kda_run.forward, make_inputs(case, len(name)))
     yield partial(kda_run.relayed, make_inputs(CALLS["packed"], 6), True)
