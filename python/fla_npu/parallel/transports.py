@@ -128,18 +128,13 @@ def _grouped(draft: _Draft, flow: Spans, plan: Plan) -> None:
 
 
 def _cross_groups(draft: _Draft, groups: Groups, legs: list[tuple[int, ...]], at: int) -> None:
-    """The part of one span in the rank's own group, which is leg `at`."""
-    leg, entry = legs[at], ()
-    if draft.rank in leg:
-        place = leg.index(draft.rank)
-        if at > 0:
-            entry = (Term("entry"),)
-            draft.receive("entry", groups.sender(legs[at - 1], place), STATE)
-            draft.then(Wait("entry"))
-        upstream = entry + groups.terms(leg[:place])
-        if upstream:
-            draft.then(Fold(INCOMING, upstream))
-    after = legs[at + 1] if at + 1 < len(legs) else ()
+    """The part of one span in the rank's own group, which is leg `at`. What others wait for goes first."""
+    leg, after = legs[at], legs[at + 1] if at + 1 < len(legs) else ()
+    member, entry = draft.rank in leg, ()
+    if member and at > 0:
+        entry = (Term("entry"),)
+        draft.receive("entry", groups.sender(legs[at - 1], leg.index(draft.rank)), STATE)
+        draft.then(Wait("entry"))
     receivers = [peer for i, peer in enumerate(after) if groups.sender(leg, i) == draft.rank]
     if receivers:
         leaving = entry + groups.terms(leg)
@@ -148,6 +143,9 @@ def _cross_groups(draft: _Draft, groups: Groups, legs: list[tuple[int, ...]], at
             draft.then(Fold(source, leaving))
         for peer in receivers:
             draft.send(source, peer, STATE)
+    upstream = entry + groups.terms(leg[: leg.index(draft.rank)]) if member else ()
+    if upstream:
+        draft.then(Fold(INCOMING, upstream))
 
 
 class Groups:
