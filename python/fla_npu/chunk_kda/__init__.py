@@ -8,7 +8,18 @@ with `summarize`, `summarize_backward` and `merge`.
 
 from .adapter import Adapter
 from .boundary import Boundary
-from .compose import BACKWARD_STAGES, SAVED, STAGES, TENSORS, backward, forward, save_forward, settled
+from .compose import (
+    BACKWARD_STAGES,
+    SAVED,
+    STAGES,
+    TENSORS,
+    backward,
+    check,
+    forward,
+    head_slices,
+    save_forward,
+    settled,
+)
 from .route import Route, explain_route
 from .stages import (
     backward_finalize,
@@ -35,11 +46,13 @@ __all__ = [
     "backward",
     "backward_finalize",
     "backward_prepare",
+    "check",
     "dhu",
     "explain_route",
     "finalize",
     "forward",
     "fwd_h",
+    "head_slices",
     "merge",
     "prepare",
     "save_forward",

@@ -30,7 +30,10 @@ from .boundary import Boundary
 from .route import BACKWARD, FORWARD
 from .stages import backward_finalize, backward_prepare, dhu, finalize, fwd_h, whole_backward, whole_forward
 
-__all__ = ["BACKWARD_STAGES", "SAVED", "STAGES", "TENSORS", "backward", "forward", "save_forward", "settled"]
+__all__ = [
+    "BACKWARD_STAGES", "SAVED", "STAGES", "TENSORS", "backward", "check", "forward", "head_slices", "save_forward",
+    "settled",
+]  # fmt: skip
 
 # Operators of one forward, and of one training step. A front end looks all of them up before it
 # launches the first.
@@ -251,11 +254,6 @@ class _Call:
 
     # slices of key heads
 
-    def slices(self, count: int) -> list[tuple[int, int]]:
-        """(first, length) in key heads of at most `count` slices."""
-        step = -(-self.key_heads // count)
-        return [(i, min(step, self.key_heads - i)) for i in range(0, self.key_heads, step)]
-
     def cut(self, tensor, axis: int, here: tuple[int, int], unit: int):
         """The part of a tensor that belongs to a slice; `unit` entries of the axis per key head."""
         if tensor is None:
@@ -273,6 +271,17 @@ class _Call:
         tensors = {n: self.cut(self.tensors[n], axes[n], here, units[n]) for n in TENSORS}
         boundary = self.boundary and self.boundary.part(here[0] * group, here[1] * group)
         return _Call(self.adapter, tensors, self.options, "save", boundary)
+
+
+def head_slices(key_heads: int) -> list[tuple[int, int]]:
+    """(first, length) in key heads of the slices that recompute mode walks."""
+    step = -(-key_heads // SLICES)
+    return [(i, min(step, key_heads - i)) for i in range(0, key_heads, step)]
+
+
+def check(adapter: Adapter, tensors: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Raises what a call with these arguments would raise before its first stage is launched."""
+    _Call(adapter, tensors, options, "save")
 
 
 def forward(
@@ -342,7 +351,7 @@ def backward(
 
 def _recompute(call: _Call, d_out, d_state, needs: tuple[str, ...]) -> dict[str, Any]:
     """Slice by slice: make what was not saved, and use it up."""
-    slices = call.slices(SLICES)
+    slices = head_slices(call.key_heads)
     if len(slices) == 1:
         return call.gradients(call.states(planes=True), d_out, d_state, needs)
     parts: dict[str, list] = {name: [] for name in needs}

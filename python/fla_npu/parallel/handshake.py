@@ -30,7 +30,7 @@ class Record:
     refused: str = ""  # why this rank cannot go on; '' when it can
     wanted: bool = False  # a gradient may be asked for here
     able: bool = True  # gradients are recorded here
-    own: int = 0  # a number that each rank has of its own
+    own: tuple[int, ...] = ()  # numbers that each rank has of its own
 
     def encode(self) -> bytes:
         """SIZE bytes. Too many facts are an error of the caller's, a long reason is cut."""
@@ -44,7 +44,8 @@ class Record:
 
     @staticmethod
     def decode(data: bytes) -> Record:
-        return Record(**json.loads(data))
+        record = json.loads(data)
+        return Record(**{**record, "own": tuple(record["own"])})
 
 
 def exchange(share: Callable[[bytes], list[bytes]], rank: int, record: Record) -> list[Record]:

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable
 
 from ..checks.metadata import host_ints
-from ..errors import ArgumentError, FlaNpuError
+from ..errors import ArgumentError
 from .handshake import Record, exchange
 from .plan import Plan, make_plan
 
@@ -30,18 +30,18 @@ def agreed_plan(
     `lengths`: tokens of every rank, or the number of this rank's, or None: `cu_seqlens[-1]` tokens in parts
     as equal as they can be, the longer ones first. Raises on every rank when one refuses or differs.
     """
-    own, plan, error = 0, None, None
+    own, plan, error = (), None, None
     try:
         cu = None if cu_seqlens is None else host_ints(LABEL, "cu_seqlens", cu_seqlens)
         if _is_count(lengths):
-            own = int(lengths)
-            if own < 0:
-                raise ArgumentError(f"{LABEL}: lengths = {own}; a rank has 0 tokens or more")
+            own = (int(lengths),)
+            if own[0] < 0:
+                raise ArgumentError(f"{LABEL}: lengths = {own[0]}; a rank has 0 tokens or more")
         else:
             plan = make_plan(
                 _spread(lengths, cu, size), cu, transport=transport, group_size=group_size, label=LABEL
             )
-    except FlaNpuError as refusal:
+    except Exception as refusal:  # whatever it is, the others must hear of it
         error = refusal
     record = Record(
         LABEL,
@@ -53,7 +53,7 @@ def agreed_plan(
     if error:
         raise error
     if plan is None:
-        counts = [r.own for r in records]
+        counts = [r.own[0] for r in records]
         plan = make_plan(counts, cu, transport=transport, group_size=group_size, label=LABEL)
     return plan
 

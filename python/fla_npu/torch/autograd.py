@@ -40,7 +40,7 @@ def run_forward(tensors: tuple, options: dict[str, Any], train: bool) -> tuple:
     return *chunk_kda.forward(_FORWARD, **named, **options), ()
 
 
-def keep(ctx, tensors: tuple, saved: Sequence[Tensor]) -> None:
+def keep(ctx, tensors: tuple, saved: Sequence[Tensor], extra: Sequence[Tensor | None] = ()) -> None:
     """Saves for backward. Where q_hat and k_hat are kept, of q and k only the shape is needed.
 
     What is saved stays an output that requires grad: it ties a gradient of first order to this call,
@@ -51,11 +51,11 @@ def keep(ctx, tensors: tuple, saved: Sequence[Tensor]) -> None:
         q, k, *rest = tensors
         ctx.shapes = [(x.shape, x.dtype, x.device) for x in (q, k)]
         tensors = (None, None, *rest)
-    ctx.save_for_backward(*tensors, *saved)
+    ctx.save_for_backward(*tensors, *saved, *extra)
 
 
 def kept(ctx) -> tuple[tuple, tuple]:
-    """(tensors, saved); a tensor of which only the shape was kept has one element."""
+    """(tensors, saved and extra); a tensor of which only the shape was kept has one element."""
     everything = ctx.saved_tensors  # read once: a checkpoint unpacks at every access
     tensors, saved = everything[:_COUNT], everything[_COUNT:]
     if ctx.shapes:

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sequences longer than one device, on PyTorch: context parallel over torch.distributed.
+
+    context = ContextParallel(group, cu_seqlens=cu)            once per packing
+    out, state = npu_chunk_kda(q, k, v, g, beta, scale, context=context, ...)
+    x = causal_conv1d(x, weight, context=context)              the short convolution before it
+    out = ulysses(fn, group)(q, k, v, g, beta)                 heads instead of tokens, for any fn
+    reduce_gradients(parameters, group)                        after backward: sums of partial gradients
+
+Every rank holds consecutive tokens. gloo runs the CPU tensors of the twin; hccl is written and has not run.
+"""
+
+from ...errors import ParallelError
+from .context import ContextParallel
+from .conv import causal_conv1d
+from .kda import npu_chunk_kda
+from .shared import head_slice, reduce_gradients
+from .ulysses import ulysses
+
+__all__ = [
+    "ContextParallel",
+    "ParallelError",
+    "causal_conv1d",
+    "head_slice",
+    "npu_chunk_kda",
+    "reduce_gradients",
+    "ulysses",
+]

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which ranks share a stream of tokens, and how it is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ...errors import ArgumentTypeError
+from ...parallel.handshake import Record, exchange
+from ...parallel.packing import agreed_plan, plan_digest
+from ...parallel.plan import Plan, Shard
+from .group import Group
+
+__all__ = ["ContextParallel", "meet"]
+
+
+class ContextParallel:
+    """A packing of tokens over the ranks of a group, agreed on by all of them when it is made.
+
+    Tokens are in one contiguous order: rank 0 has the first ones, rank 1 the next, and so on. Zigzag and
+    other load-balanced orders are not this order; bring the tokens into it first (`ulysses` needs no
+    order of its own). Sequences may begin, end and cross ranks anywhere.
+
+    Args:
+        group: ProcessGroup or one-dimensional DeviceMesh; None is all processes, or this one alone where
+            torch.distributed is not initialised.
+        cu_seqlens: offsets of the sequences in the tokens of all ranks, the same on every rank; a list, a
+            tuple or a 1-D CPU integer tensor. None: one sequence (or, with B > 1, one per row).
+        lengths: tokens of every rank, or the number of this rank's, or None: `cu_seqlens[-1]` tokens in
+            parts as equal as they can be, the longer ones first. A rank may have 0.
+        transport: how states cross: gather, relay, grouped, doubling (docs/scaling.md says which when).
+        group_size: ranks of a group of `grouped`, such as the NPUs of a node; they must be consecutive.
+
+    Attributes: rank, size; plan (`fla_npu.parallel.Plan`); shard, what this rank owns.
+
+    Raises:
+        ArgumentError, ArgumentTypeError: on the rank whose arguments are refused.
+        ParallelError: on the others then, and on all when ranks disagree or one does not answer.
+
+    Making one is a collective, once per packing; it can be used for any number of layers and steps.
+    """
+
+    def __init__(
+        self,
+        group: Any = None,
+        *,
+        cu_seqlens: Sequence[int] | torch.Tensor | None = None,
+        lengths: int | Sequence[int] | torch.Tensor | None = None,
+        transport: str = "gather",
+        group_size: int | None = None,
+    ) -> None:
+        self.group = Group(group)
+        self.rank, self.size = self.group.rank, self.group.size
+        self.plan: Plan = agreed_plan(
+            self.group.share, self.rank, self.size, cu_seqlens=cu_seqlens, lengths=lengths,
+            transport=transport, group_size=group_size,
+        )  # fmt: skip
+        self.packed = cu_seqlens is not None
+        self.digest = plan_digest(self.plan)
+
+    @property
+    def shard(self) -> Shard:
+        """What this rank owns: its tokens, its fragments of sequences, which of them begin and end here."""
+        return self.plan.shard(self.rank)
+
+    def __repr__(self) -> str:
+        shard = self.shard
+        return (
+            f"ContextParallel(rank {self.rank} of {self.size}, tokens [{shard.start}, {shard.stop}) of "
+            f"{self.plan.cu_seqlens[-1]}, {len(shard.sequences)} sequences, {self.plan.transport})"
+        )
+
+
+def need(context: Any) -> ContextParallel:
+    """The context, or an error that says how to make one."""
+    if not isinstance(context, ContextParallel):
+        raise ArgumentTypeError(
+            f"context is a {type(context).__name__}; pass a fla_npu.torch.parallel.ContextParallel"
+        )
+    return context
+
+
+def meet(
+    group: Group, call: str, facts: Mapping[str, object], error: Exception | None, wanted: bool,
+    own: Sequence[int] = (),
+) -> list[Record]:  # fmt: skip
+    """Tells the group of a call that is about to begin, and gives what everybody says.
+
+    `wanted`: this rank may ask for a gradient of it. `error`: why this rank refuses its arguments; it is
+    raised here, after the others know.
+    """
+    record = Record(
+        call,
+        facts=facts if error is None else {},
+        refused="" if error is None else f"{type(error).__name__}: {error}",
+        wanted=wanted,
+        able=torch.is_grad_enabled(),
+        own=tuple(own),
+    )
+    records = exchange(group.share, group.rank, record)
+    if error is not None:
+        raise error
+    return records
