@@ -16,7 +16,7 @@ from goldens import golden_module, relative_l2
 from grad_run import check_gradients
 from kda_inputs import make_inputs
 from test_cases_heads import one_head
-from test_cases_packing import BAD_INDICES, BAD_OFFSETS, CANONICAL
+from test_cases_packing import BAD_INDICES, BAD_OFFSETS, CANONICAL, sub_sequence
 
 MODEL = {"l2norm": True, "gate": "bounded", "beta": "sigmoid", "state": "float32"}
 OPS = {
@@ -169,6 +169,34 @@ def test_b13_a_thousand_chunks_in_one_sequence():
     got, exact = grad_run.gradients(inputs, seeds), grad_run.reference(inputs, seeds, floor=False)[0]
     errors = grad_run.worst_error(got, exact)
     assert max(x for n, x in errors.items() if n != "a_log") < 7e-3 and errors["a_log"] < 0.1, errors
+
+
+@pytest.mark.full
+def test_b13_sixty_five_thousand_sequence_heads():
+    """N * HV = 65536, every sequence one token; dv = exp(...) beta (do q.k scale + dht^T k) in closed form."""
+    count = 8192
+    inputs = make_inputs({"cu": list(range(count + 1)), "HK": 1, "HV": 8}, 11)
+    seeds = make_cotangents(inputs, 11, final=False)
+    got = grad_run.gradients(inputs, seeds)
+    q, k = inputs.arrays["q"], inputs.arrays["k"]
+    scores = inputs.options["scale"] * (q * k).sum(-1) * inputs.arrays["beta"]
+    assert relative_l2(kda_run.array(got["v"]), scores[..., None] * seeds.out) < 6e-3
+    along = (seeds.out * inputs.arrays["v"]).sum(-1)
+    want = (inputs.options["scale"] * inputs.arrays["beta"] * along)[..., None] * k
+    assert relative_l2(kda_run.array(got["q"]), want.sum(1, keepdims=True)) < 6e-3
+
+
+@pytest.mark.full
+def test_f5_states_beyond_32_bit_offsets():
+    """131073 chunks of one token: h and dh have more than 2^31 elements, and the last rows are right."""
+    count = 131073
+    inputs = make_inputs({"cu": list(range(count + 1)), "HV": 1}, 12)
+    seeds = make_cotangents(inputs, 12, final=False)
+    got = grad_run.gradients(inputs, seeds)
+    single = sub_sequence(inputs, 0, count - 1, count)
+    last = grad_run.gradients(single, Cotangents(seeds.out[:, :, -1:]))
+    for name in ("q", "k", "v", "g", "beta"):
+        assert kda_run.same_bits(got[name][:, :, -1:], last[name]), name
 
 
 @pytest.mark.parametrize("gate", ["bounded", "softplus"])

@@ -29,8 +29,8 @@ def make_cotangents(inputs: KdaInputs, seed: int = 0, final: bool = True) -> Cot
     v = to_head_major(inputs.arrays["v"], inputs.options["layout"])
     cu = inputs.options.get("cu_seqlens")
     count = v.shape[0] if cu is None else len(cu) - 1
-    state = to_dtype(rng.standard_normal((count, v.shape[1], 128, 128)), "float32")
-    return Cotangents(to_bf16(rng.standard_normal(v.shape)), state if final else None)
+    state = to_dtype(rng.standard_normal((count, v.shape[1], 128, 128)), "float32") if final else None
+    return Cotangents(to_bf16(rng.standard_normal(v.shape)), state)
 
 
 def _widen(stages: dict, inputs: KdaInputs) -> dict:
