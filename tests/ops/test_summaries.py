@@ -202,17 +202,78 @@ def test_many_windows_and_heads(twin):
     assert same(case.run(), out)
 
 
-def error_of(case, round_slots: bool = True) -> float:
-    """Floor of a summary: the L2 error that its operands' rounding makes."""
-    return relative_l2(case.golden(round_slots), case.golden())
-
-
 def summary_case(op: str, t: dict) -> summary_run.SummaryCase:
     names = summary_run.PORTS[op]
     arrays = {n: kda_run.array(t[n]) for n in names}
     return summary_run.SummaryCase(
         op, {n: t[n] for n in names}, arrays, {"scale": 0.1} if op == BACKWARD else {}
     )
+
+
+@both
+def test_summaries_of_parts_join_to_that_of_the_whole(op):
+    """Cut between chunks: the map of the later part after that of the earlier one, forward; backward the other way."""
+    case = summary_run.make(op, {"T": 230, "HV": 2, "g_scale": 0.01}, 12)
+    runs = []
+    for edges in ((0, 230), (0, 128), (128, 230)):
+        out = summary_run.run(
+            op, case.tensors, edges, **{n: x for n, x in case.options.items() if n != "cu_seqlens"}
+        )
+        runs.append({n: x.reshape(2, WIDTH, WIDTH) for n, x in blocks(kda_run.array(out)).items()})
+    whole, first, last = runs
+    then = (last, first) if op == FORWARD else (first, last)
+    joined = {"M": then[0]["M"] @ then[1]["M"], "E": then[0]["M"] @ then[1]["E"] + then[0]["E"]}
+    for block, x in blocks(case.golden()).items():
+        x, floor = x.reshape(2, WIDTH, WIDTH), blocks(case.golden(True))[block]
+        allowed = 2 * FACTOR * relative_l2(floor.reshape(x.shape), x) + GUARD["float32"]
+        assert 1e-4 < allowed < 1e-2
+        assert relative_l2(joined[block], x) <= allowed
+        assert relative_l2(joined[block], whole[block]) <= allowed
+
+
+def test_public_functions_make_this_call():
+    from fla_npu.ops import ascendc
+
+    case, other = case_of(FORWARD, "grouped_windows"), case_of(BACKWARD, "grouped_window")
+    t, options = case.tensors, case.options
+    for name in (FORWARD, f"npu_{FORWARD}"):
+        assert same(getattr(ascendc, name)(t["k"], t["w"], t["u"], gk=t["gk"], **options), case.run())
+    t, cu = other.tensors, tuple(other.options["cu_seqlens"])
+    values = [t[n] for n in ("q", "k", "w", "d_o", "dv")]
+    for name in (BACKWARD, f"npu_{BACKWARD}"):
+        out = getattr(ascendc, name)(*values, other.options["scale"], 64, gk=t["gk"], cu_seqlens=cu)
+        assert same(out, other.run())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(60))
+def test_any_legal_call(seed, twin):
+    """Random sizes, windows, heads, types and gates: right, and the same on the checked twin."""
+    rng = np.random.default_rng(1000 + seed)
+    op = OPS[seed % 2]
+    keys, tokens = int(rng.integers(1, 4)), int(rng.integers(1, 260))
+    case = {
+        "T": tokens,
+        "HK": keys,
+        "HV": keys * int(rng.integers(1, 4)),
+        "g_scale": float(rng.choice([0.01, 0.1, 2.0])),
+    }
+    case["mask"] = float(rng.choice([0.0, 0.0, 0.3]))
+    case |= {
+        "gk_dtype": str(rng.choice(["float32", "bfloat16"])),
+        "u_dtype": str(rng.choice(["float32", "bfloat16"])),
+    }
+    edges = np.unique(rng.integers(0, tokens + 1, int(rng.integers(2, 7))))
+    if len(edges) > 1 and seed % 3:
+        case["cu"] = [int(x) for x in edges]
+    made = summary_run.make(op, case, seed)
+    twin(cores=int(rng.integers(1, 8)))
+    out = made.run()
+    exact, rounded = (blocks(made.golden(r)) for r in (False, True))
+    for block, x in blocks(kda_run.array(out)).items():
+        judge(f"any.{block}", x, exact[block], rounded[block], "float32", noise=TINY)
+    twin(mode="checked", seed=seed)
+    assert same(made.run(), out)
 
 
 @pytest.mark.parametrize("tokens", [64, 200])
