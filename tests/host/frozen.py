@@ -99,6 +99,29 @@ aclnnStatus aclnnChunkKdaBwdV2GetWorkspaceSize(
     const aclTensor *dBiasOutOptional, uint64_t *workspaceSize, aclOpExecutor **executor);
 """
 
+SUMMARY = """
+aclnnStatus aclnnPreProcessFwdKernelMergedGetWorkspaceSize(
+    const aclTensor *k, const aclTensor *w, const aclTensor *u,
+    const aclTensor *gOptional, const aclTensor *gkOptional,
+    const aclTensor *bgOptional, const aclTensor *vOptional,
+    const aclIntArray *cuSeqlensOptional, int64_t chunkSize, const aclTensor *hmOut,
+    uint64_t *workspaceSize, aclOpExecutor **executor);
+"""
+
+SUMMARY_BWD = """
+aclnnStatus aclnnPreProcessBwdKernelMergedGetWorkspaceSize(
+    const aclTensor *q, const aclTensor *k, const aclTensor *w, const aclTensor *dO, const aclTensor *dv,
+    const aclTensor *gOptional, const aclTensor *gkOptional, const aclIntArray *cuSeqlensOptional,
+    double scale, int64_t chunkSize, const aclTensor *dhmOut,
+    uint64_t *workspaceSize, aclOpExecutor **executor);
+"""
+
+MERGE = """
+aclnnStatus aclnnMergeFwdBwdKernelGetWorkspaceSize(
+    const aclTensor *h, const aclTensor *agHm, int64_t preOrPostNumRanks, int64_t rank,
+    bool forward, bool stateVFirst, uint64_t *workspaceSize, aclOpExecutor **executor);
+"""
+
 PHASE_TWO = "aclnnStatus {name}(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream);"
 
 FROZEN = {
@@ -110,4 +133,7 @@ FROZEN = {
     "chunk_kda_fwd_v2": FWD_V2,
     "chunk_kda_bwd": BWD,
     "chunk_kda_bwd_v2": BWD_V2,
+    "pre_process_fwd_kernel_merged": SUMMARY,
+    "pre_process_bwd_kernel_merged": SUMMARY_BWD,
+    "merge_fwd_bwd_kernel": MERGE,
 }

@@ -122,6 +122,20 @@ def test_a_gradient_like_its_input_doubles_no_combination(generated):
     assert lists["beta"] != lists["raw_g"] and set(lists["beta"]) == {"DT_FLOAT", "DT_BF16"}
 
 
+def test_a_written_input_is_an_output_of_the_same_name(generated):
+    """CANN's way to say so: one address under two port numbers; the twin hands the kernel the same."""
+    op = "merge_fwd_bwd_kernel"
+    ports = re.findall(r'this->(\w+)\("(\w+)"\)', (generated / f"cann/{op}/{op}_def.cpp").read_text())
+    assert [p for p in ports if p[0] != "Attr"] == [("Input", "h"), ("Input", "ag_hm"), ("Output", "h")]
+    assert "OP_INPUT(h, ag_hm),\n        OP_OUTPUT(h)," in (generated / f"cann/{op}/{op}_l0.cpp").read_text()
+    assert (
+        'InferShapes(fla::MergeFwdBwdKernelContract(), *context, {"h"})'
+        in (generated / f"cann/{op}/{op}_infershape.cpp").read_text()
+    )
+    entry = re.sub(r"\s+", " ", (generated / f"twin/{op}/{op}_kernel_entry.cpp").read_text())
+    assert "uint8_t *h, uint8_t *ag_hm, uint8_t *h_out, uint8_t *workspace, uint8_t *tiling" in entry
+
+
 def bad(change) -> dict:
     data = json.loads(op_json("chunk_fwd_h").read_text())
     change(data)

@@ -77,7 +77,20 @@ def bwd_finalize(y):
     return front.npu_chunk_kda_bwd_finalize(y, y, y, y, y, y, y, y, y, y, y, y, y, y, y, scale=1.0)[0]
 
 
+def pre_process_fwd(y):
+    return front.npu_chunk_kda_pre_process_fwd(y, y, y, gk=y, cu_seqlens=(0, 1))[0]
+
+
+def pre_process_bwd(y):
+    return front.npu_chunk_kda_pre_process_bwd(y, y, y, y, y, 1.0, gk=y)
+
+
+def merge_fwd_bwd(y):
+    return front.npu_chunk_kda_merge_fwd_bwd(y, y, 1, 1)
+
+
 STAGES = [prepare, fwd_h, finalize, bwd_prepare, bwd_dhu, bwd_finalize]
+STAGES += [pre_process_fwd, pre_process_bwd, merge_fwd_bwd]
 
 
 class Net(ms.nn.Cell):

@@ -38,6 +38,10 @@ SIGNATURES = {
         lower_bound=-5.0, chunk_size=64, safe_gate=True, use_gate_in_kernel=True, use_exp2=True,
         state_v_first=False, q_rstd=None, k_rstd=None, cu_seqlens=None, chunk_indices=None,
         use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False, output_layout='BNSD'""",
+    "npu_chunk_kda_pre_process_fwd": "k, w, u, *, gk, cu_seqlens, chunk_size=64",
+    "npu_chunk_kda_pre_process_bwd": "q, k, w, d_o, dv, scale, chunk_size=64, *, gk, cu_seqlens=None",
+    "npu_chunk_kda_merge_fwd_bwd": """
+        state, summaries, pre_or_post_num_ranks, rank, *, forward=True, state_v_first=False""",
 }
 
 

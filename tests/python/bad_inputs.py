@@ -64,11 +64,23 @@ GOOD = {
         "dh": bf(1, 2, 4, 128, 128), "dv_scan": bf(1, 4, 70, 128), "d_aqk": f32(1, 4, 70, 64),
         "dq_raw": f32(1, 4, 70, 128), "scale": 1.0,
     },
+    "summarize": {
+        "k": bf(1, 2, 70, 128), "w": bf(1, 4, 70, 128), "u": bf(1, 4, 70, 128), "gk": f32(1, 4, 70, 128),
+        "cu_seqlens": (3, 70),
+    },
+    "summarize_backward": {
+        "q": bf(1, 2, 70, 128), "k": bf(1, 2, 70, 128), "w": bf(1, 4, 70, 128), "d_o": bf(1, 4, 70, 128),
+        "dv": bf(1, 4, 70, 128), "gk": f32(1, 4, 70, 128), "scale": 1.0, "chunk_size": 64,
+    },
+    "merge": {"h": f32(4, 128, 128), "summaries": f32(3, 4, 128, 256), "count": 1, "rank": 1},
     "kda": {
         "q": bf(1, 2, 70, 128), "k": bf(1, 2, 70, 128), "v": bf(1, 4, 70, 128), "g": f32(1, 4, 70, 128),
         "beta": f32(1, 4, 70), "scale": 1.0, "a_log": f32(4),
     },
 }  # fmt: skip
+
+#: Those whose cu_seqlens are offsets of sequences end to end.
+PACKED = tuple(name for name in GOOD if name not in ("summarize", "summarize_backward", "merge"))
 
 _GATE = {"use_gate_in_kernel": True, "a_log": f32(4)}
 _BSND = {
@@ -326,6 +338,100 @@ def _bwd_finalize() -> list[Case]:
     ]  # fmt: skip
 
 
+def _windows(function: str) -> list[Case]:
+    """cu_seqlens as edges of windows: alike in both summaries."""
+
+    def case(name, value, error, *words):
+        return Case(function, name, {"cu_seqlens": value}, error, words)
+
+    return [
+        case("cu_empty", [], V, "cu_seqlens = []", "0 entries", "one window needs 2"),
+        case("cu_one", [5], V, "cu_seqlens = [5]", "1 entries"),
+        case("cu_negative", [-1, 70], V, "cu_seqlens[0] = -1", "token 0 or later"),
+        case("cu_window_empty", [5, 5], V, "cu_seqlens[1] = 5", "cu_seqlens[0] = 5", "one token or more"),
+        case("cu_decreasing", [12, 8], V, "cu_seqlens[1] = 8 is not above"),
+        case("cu_beyond", [0, 71], V, "cu_seqlens[1] = 71", "T = 70"),
+        case("cu_float", [0.0, 70.0], E, "cu_seqlens[0] = 0.0", "float"),
+        case("cu_bool", [False, 70], E, "cu_seqlens[0] = False", "bool"),
+        case("cu_number", 70, E, "cu_seqlens", "int"),
+    ]
+
+
+def _summarize() -> list[Case]:
+    def case(name, changes, error, *words):
+        return Case("summarize", name, changes, error, words)
+
+    return [
+        case("k_none", {"k": None}, E, "k is"),
+        case("w_none", {"w": None}, E, "w is None"),
+        case("u_fp16", {"u": T((1, 4, 70, 128), "float16")}, E, "u has dtype float16", "bfloat16 or float32"),
+        case("k_fp32", {"k": f32(1, 2, 70, 128)}, E, "k has dtype float32"),
+        case("gate_none", {"gk": None}, E, "gk is None", "chunk_kda_fwd_prepare"),
+        case("gk_heads", {"gk": f32(1, 2, 70, 128)}, V, "gk has shape", "HV = 4 (from w)"),
+        case("scalar_g", {"g": f32(1, 4, 70)}, V, "g is given", "gk"),
+        case("bg", {"bg": bf(1, 4, 70, 128)}, V, "bg is given", "leave it out"),
+        case("v", {"v": bf(1, 4, 70, 128)}, V, "v is given", "pass u"),
+        case("no_windows", {"cu_seqlens": None}, V, "cu_seqlens is None", "required", "(0, 70)"),
+        case("cu_middle", {"cu_seqlens": [0, 9, 9, 70]}, V, "cu_seqlens[2] = 9 is not above"),
+        case("batch", {"k": bf(2, 2, 70, 128)}, V, "k has shape (2, 2, 70, 128)", "B = 1"),
+        case("rank_3", {"k": bf(2, 70, 128)}, V, "k has shape (2, 70, 128)", "[B, HK, T, K]"),
+        case("heads", {"k": bf(1, 3, 70, 128)}, V, "HV = 4", "HK = 3", "multiple"),
+        case("tokens", {"w": bf(1, 4, 71, 128)}, V, "w has shape", "T = 70 (from k)"),
+        case("width", {"u": bf(1, 4, 70, 64)}, V, "u has shape", "V = 128"),
+        case("chunk", {"chunk_size": 32}, V, "chunk_size = 32"),
+        case("chunk_float", {"chunk_size": 64.0}, E, "chunk_size = 64.0"),
+    ]  # fmt: skip
+
+
+def _summarize_backward() -> list[Case]:
+    def case(name, changes, error, *words):
+        return Case("summarize_backward", name, changes, error, words)
+
+    return [
+        case("q_none", {"q": None}, E, "q is"),
+        case("dv_none", {"dv": None}, E, "dv is None"),
+        case("dv_fp32", {"dv": f32(1, 4, 70, 128)}, E, "dv has dtype float32"),
+        case("gk_fp16", {"gk": T((1, 4, 70, 128), "float16")}, E, "gk has dtype float16"),
+        case("scalar_g", {"g": f32(1, 4, 70)}, V, "g is given"),
+        case("k_heads", {"k": bf(1, 4, 70, 128)}, V, "k has shape", "HK = 2 (from q)"),
+        case("heads", {"q": bf(1, 3, 70, 128), "k": bf(1, 3, 70, 128)}, V, "HV = 4", "HK = 3"),
+        case("scale_none", {"scale": None}, E, "scale = None"),
+        case("scale_inf", {"scale": math.inf}, V, "scale = inf", "finite"),
+        case("chunk", {"chunk_size": 128}, V, "chunk_size = 128"),
+        case("batch", {"q": bf(2, 2, 70, 128)}, V, "q has shape", "B = 1"),
+    ]  # fmt: skip
+
+
+def _merge() -> list[Case]:
+    def case(name, changes, error, *words):
+        return Case("merge", name, changes, error, words)
+
+    many = {"h": f32(257, 128, 128), "summaries": T((3, 257, 128, 256), "float32")}
+    return [
+        case("h_none", {"h": None}, E, "h is None"),
+        case("summaries_none", {"summaries": None}, E, "ag_hm is None"),
+        case("summaries_list", {"summaries": [1.0]}, E, "ag_hm is a", "list"),
+        case("h_fp16", {"h": T((4, 128, 128), "float16")}, E, "h has dtype float16", "float32 or bfloat16"),
+        case("mixed", {"h": bf(4, 128, 128)}, E, "h has dtype bfloat16", "ag_hm float32", "agree"),
+        case("h_rank", {"h": f32(1, 4, 128, 128)}, V, "h has shape (1, 4, 128, 128)", "[HV, K, V]"),
+        case("one_map", {"summaries": f32(4, 128, 256)}, V, "ag_hm has shape (4, 128, 256)", "rank 3"),
+        case("h_heads", {"h": f32(2, 128, 128)}, V, "h has shape (2, 128, 128)", "HV = 4 (from ag_hm)"),
+        case("width", {"summaries": f32(3, 4, 128, 128)}, V, "ag_hm has shape", "256"),
+        case("many_heads", many, V, "HV = 257 heads", "at most 256"),
+        case("rank_negative", {"rank": -1}, V, "rank = -1", "0 to 2"),
+        case("rank_beyond", {"rank": 3}, V, "rank = 3", "S = 3"),
+        case("rank_float", {"rank": 1.0}, E, "rank = 1.0", "int"),
+        case("rank_bool", {"rank": True}, E, "rank = True"),
+        case("count_negative", {"count": -1}, V, "pre_or_post_num_ranks = -1", "0 (zeros) or more"),
+        case("count_before", {"count": 2}, V, "pre_or_post_num_ranks = 2", "1 before rank = 1"),
+        case("count_behind", {"count": 2, "forward": False}, V, "= 2", "S = 3", "1 behind rank = 1"),
+        case("count_none", {"count": None}, E, "pre_or_post_num_ranks = None"),
+        case("forward_int", {"forward": 1}, E, "forward = 1"),
+        case("v_first_none", {"state_v_first": None}, E, "state_v_first = None"),
+        case("device", {"h": T((4, 128, 128), "float32", "meta")}, V, "h is on device 'meta'", "ag_hm is on 'cpu'"),
+    ]  # fmt: skip
+
+
 def _kda() -> list[Case]:
     def case(name, changes, error, *words):
         return Case("kda", name, changes, error, ("npu_chunk_kda", *words))
@@ -350,7 +456,8 @@ def _kda() -> list[Case]:
 
 CASES = [
     *_prepare(), *_fwd_h(), *_finalize(), *_bwd_prepare(), *_dhu(), *_bwd_finalize(), *_kda(),
-    *(case for function in GOOD for case in _metadata(function)),
+    *_summarize(), *_summarize_backward(), *_merge(), *_windows("summarize"), *_windows("summarize_backward"),
+    *(case for function in PACKED for case in _metadata(function)),
 ]  # fmt: skip
 
 

@@ -15,6 +15,9 @@ FUNCTIONS = {
     "bwd_prepare": chunk_kda.backward_prepare,
     "dhu": chunk_kda.dhu,
     "bwd_finalize": chunk_kda.backward_finalize,
+    "summarize": chunk_kda.summarize,
+    "summarize_backward": chunk_kda.summarize_backward,
+    "merge": chunk_kda.merge,
     "kda": chunk_kda.forward,
 }
 

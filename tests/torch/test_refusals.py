@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from bad_inputs import CASES, GOOD, T, V, arguments, case_id
+from bad_inputs import CASES, GOOD, PACKED, T, V, arguments, case_id
 from fla_npu import aclnn, errors
 from fla_npu.ops import ascendc
 from fla_npu.torch import npu_chunk_kda
@@ -18,6 +18,9 @@ FUNCTIONS = {
     "bwd_prepare": ascendc.chunk_kda_bwd_prepare,
     "dhu": ascendc.chunk_gated_delta_rule_bwd_dhu,
     "bwd_finalize": ascendc.chunk_kda_bwd_finalize,
+    "summarize": ascendc.pre_process_fwd_kernel_merged,
+    "summarize_backward": ascendc.pre_process_bwd_kernel_merged,
+    "merge": ascendc.merge_fwd_bwd_kernel,
     "kda": npu_chunk_kda,
 }
 
@@ -38,7 +41,8 @@ def real(value):
 
 def renamed(function: str, keywords: dict) -> dict:
     """The arguments under the names of FLA-NPU, which differ from one operator to the next."""
-    other = {"prepare": {"a_log": "A_log"}, "dhu": {"gk": "gK"}}.get(function, {})
+    merge = {"summaries": "ag_hm", "count": "pre_or_post_num_ranks"}
+    other = {"prepare": {"a_log": "A_log"}, "dhu": {"gk": "gK"}, "merge": merge}.get(function, {})
     return {other.get(name, name): real(value) for name, value in keywords.items()}
 
 
@@ -62,11 +66,19 @@ def test_refused(case, no_launch):
         (torch.tensor([0, 60]), errors.ArgumentError, "T = 70"),
     ],
 )
-@pytest.mark.parametrize("function", GOOD)
+@pytest.mark.parametrize("function", PACKED)
 def test_refused_cu_tensors(no_launch, function, cu, error, word):
     keywords = renamed(function, GOOD[function])
     with pytest.raises(error, match=word):
         FUNCTIONS[function](**keywords, cu_seqlens=cu)
+
+
+@pytest.mark.parametrize("name", ["bg", "v"])
+def test_what_belongs_to_another_rule_is_not_implemented(no_launch, name):
+    keywords = renamed("summarize", GOOD["summarize"])
+    with pytest.raises(NotImplementedError, match=f"{name} is given") as raised:
+        FUNCTIONS["summarize"](**keywords, **{name: torch.ones(1, 4, 70, 128, dtype=torch.bfloat16)})
+    assert isinstance(raised.value, errors.NotServed) and isinstance(raised.value, ValueError)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")

@@ -52,6 +52,13 @@ SIGNATURES = {
         "safe_gate=True, lower_bound=-5.0, use_gate_in_kernel=False, disable_recompute=True, use_exp2=True, "
         'state_v_first=False, implementation="auto", q_rstd=None, k_rstd=None)'
     ),
+    "pre_process_fwd_kernel_merged": (
+        "(k, w, u, g=None, *, gk=None, bg=None, v=None, cu_seqlens=None, chunk_size=64)"
+    ),
+    "pre_process_bwd_kernel_merged": (
+        "(q, k, w, d_o, dv, scale, chunk_size, *, g=None, gk=None, cu_seqlens=None)"
+    ),
+    "merge_fwd_bwd_kernel": ("(h, ag_hm, pre_or_post_num_ranks, rank, *, forward=True, state_v_first=False)"),
 }
 KDA = (
     '(q, k, v, g, beta, scale, chunk_size=64, *, layout="BNSD", output_final_state=False, safe_gate=False, '
