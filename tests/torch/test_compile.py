@@ -39,7 +39,7 @@ def test_one_graph_with_the_bits_of_eager(layout, recompute):
         assert same_bits(compiled(t, **options), model(t, **options))
 
 
-def test_recompilations_are_bounded():
+def test_e8_recompilations_are_bounded():
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(kda, fullgraph=True, backend=counter)
     for tokens in (70, 133, 200, 65, 129):

@@ -100,7 +100,7 @@ def test_documented_and_typed(function):
 
 
 @pytest.mark.parametrize("word", ["use_beta_sigmod_in_kernel", "A_log", "transpose_state_layout", "label"])
-def test_unknown_keywords(word):
+def test_d1_unknown_keywords(word):
     with pytest.raises(TypeError, match=word):
         npu_chunk_kda(None, None, None, None, None, 1.0, **{word: True})
 
