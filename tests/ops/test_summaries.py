@@ -32,19 +32,45 @@ def case_of(op: str, name: str):
     return summary_run.make(op, SLOW[name]) if name in SLOW else summary_run.named(op, name)
 
 
+@cache
+def dense(op: str, tokens: int):
+    return summary_run.make(op, {"T": tokens, "HV": 2}, tokens)
+
+
+def fresh(op: str, tokens: int):
+    """A dense call whose tensors and arrays may be written to."""
+    case = dense(op, tokens)
+    tensors = {n: x.clone() for n, x in case.tensors.items()}
+    arrays = {n: x.copy() for n, x in case.arrays.items()}
+    return summary_run.SummaryCase(op, tensors, arrays, case.options)
+
+
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return kda_run.same_bits(a.contiguous(), b.contiguous())
 
 
-@pytest.mark.parametrize(("op", "name"), CASES, ids=[f"{op[12:15]}-{name}" for op, name in CASES])
-def test_values_and_checked_bits(op, name, twin):
+#: Long on the checked twin, and like another case there.
+LONG = {"long", "slow_decay", "resets", "strong_decay", "window", "one_chunk", "windows"}
+BUILDS = [pytest.param(*case, "fast", id=f"{case[0][12:15]}-{case[1]}-fast") for case in CASES]
+BUILDS += [
+    pytest.param(
+        *c, "checked", id=f"{c[0][12:15]}-{c[1]}-checked", marks=[pytest.mark.full] if c[1] in LONG else []
+    )
+    for c in CASES
+]
+
+
+@pytest.mark.parametrize(("op", "name", "build"), BUILDS)
+def test_values(op, name, build, twin):
     case = case_of(op, name)
     out = case.run()
+    if build == "checked":
+        twin(mode="checked")
+        assert same(case.run(), out)
+        return
     exact, rounded = (blocks(case.golden(r)) for r in (False, True))
     for block, x in blocks(kda_run.array(out)).items():
         judge(f"{op[12:15]}.{block}", x, exact[block], rounded[block], "float32", noise=TINY)
-    twin(mode="checked")
-    assert same(case.run(), out)
 
 
 def cut(case, first: int, last: int) -> dict:
@@ -55,7 +81,7 @@ def cut(case, first: int, last: int) -> dict:
 @pytest.mark.parametrize("rows", [1, 63, 64, 65, 130])
 def test_a_window_has_the_bits_of_its_tokens_alone(op, rows):
     """Nothing outside of a window is read, wherever it lies."""
-    case = summary_run.make(op, {"T": 140, "HV": 2}, rows)
+    case = fresh(op, 140)
     first, last = 7, 7 + rows
     alone = summary_run.run(op, cut(case, first, last), **case.options)
     assert torch.isfinite(alone).all()
@@ -103,7 +129,7 @@ def test_g1_every_head_reads_its_own_gate(op, gk_dtype):
 @pytest.mark.parametrize("gate", [0.0, -1.0, -126.0, -149.5, -1000.0, float("-inf")])
 def test_gates_from_open_to_shut(op, gate):
     """Any decay, also in some channels only: no NaN, and what golden says."""
-    case = summary_run.make(op, {"T": 100, "HV": 2}, 4)
+    case = fresh(op, 100)
     case.arrays["gk"][:] = -0.5
     case.arrays["gk"][:, 1, :, ::3] = case.arrays["gk"][:, 0, :64] = gate
     case.tensors["gk"] = kda_run.tensor(case.arrays["gk"], "float32")
