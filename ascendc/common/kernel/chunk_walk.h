@@ -9,9 +9,9 @@
 //   packed  B = 1, sequences laid end to end            task = globalChunk * HV + head
 //
 // Packed offsets are int64 GM arrays that the host checked: cu_seqlens [N + 1] never decreases and
-// ends at T; chunk_indices [NT, 2] lists (sequence, chunk) in sequence-major order. They are read
-// by scalar loads, once per task or per sequence, never per row. Both bodies of a kernel use this
-// class, so their order can't differ.
+// ends at T, or inside of it (windows: NT = 0, no chunk_indices); chunk_indices [NT, 2] lists
+// (sequence, chunk), sequence-major. Read by scalar loads, once per task or per sequence, never per
+// row. Both bodies of a kernel use this class, so their order can't differ.
 #ifndef FLA_COMMON_KERNEL_CHUNK_WALK_H
 #define FLA_COMMON_KERNEL_CHUNK_WALK_H
 
