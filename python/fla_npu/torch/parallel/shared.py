@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ...errors import ArgumentError, ArgumentTypeError
-from .context import meet
+from .context import ContextParallel, meet
 from .group import Group
 
 __all__ = ["as_group", "head_slice", "reduce_gradients"]
@@ -44,7 +44,7 @@ def reduce_gradients(parameters: torch.Tensor | Iterable[torch.Tensor], group: A
 
     Under context parallelism a rank's gradient of a_log, dt_bias, a convolution's weight or any other
     parameter that all ranks share covers its own tokens only. Call this once after backward, with the
-    same parameters in the same order on every rank. A rank without a gradient counts as zero; every rank
+    same parameters in the same order on every rank. `group`: as for `ContextParallel`, or a context. A rank without a gradient counts as zero; every rank
     has one afterwards, unless none had. Each gradient keeps its dtype: the sum is rounded once.
 
     Raises ParallelError on every rank when the parameters differ between ranks.
@@ -89,4 +89,7 @@ def _flat(p: torch.Tensor) -> torch.Tensor:
 
 
 def as_group(group: Any) -> Group:
-    return group if isinstance(group, Group) else Group(getattr(group, "group", group))
+    """A Group of whatever names one: that of a context, or what `ContextParallel` takes."""
+    if isinstance(group, ContextParallel):
+        return group.group
+    return group if isinstance(group, Group) else Group(group)
