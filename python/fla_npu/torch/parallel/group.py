@@ -169,11 +169,12 @@ class Group:
     def lost(self, error: Exception, doing: str) -> ParallelError:
         """The error of a message that did not come through: what was going on, and which ranks are silent."""
         cause = str(error).strip().split("\n")[0].removesuffix(" GLHF! 🏖️")
-        found = self._accounts(f"{doing}: {cause}")
-        return ParallelError(f"rank {self.rank} of {self.size} lost {doing}. {found} Cause here: {cause}")
+        silent, found = self._accounts(f"{doing}: {cause}")
+        text = f"rank {self.rank} of {self.size} lost {doing}. {found} Cause here: {cause}"
+        return ParallelError(text, rank=self.rank, peers=silent, step=doing)
 
-    def _accounts(self, mine: str) -> str:
-        """Tells the others what happened here, and what they tell.
+    def _accounts(self, mine: str) -> tuple[tuple[int, ...], str]:
+        """Tells the others what happened here; who of them is silent, and what the rest tell.
 
         A rank that is alive fails in the same exchange and says so; one that ended, or that never came
         to the exchange, is silent.
@@ -191,14 +192,18 @@ class Group:
                         heard[rank] = store.get(f"{key}{rank}").decode()
                 time.sleep(0.02)
         except RuntimeError:
-            return "The store of the job does not answer: the process that hosts it (rank 0 as a rule) ended."
-        silent = sorted(set(range(self.size)) - {self.rank} - heard.keys())
+            return (
+                (),
+                "The store of the job does not answer: the process that hosts it (rank 0 as a rule) ended.",
+            )
+        silent = tuple(sorted(set(range(self.size)) - {self.rank} - heard.keys()))
         if not silent:
-            return "All ranks are alive: they are in different exchanges (" + "; ".join(
+            return (), "All ranks are alive: they are in different exchanges (" + "; ".join(
                 f"rank {r}: {text}" for r, text in sorted(heard.items())
             ) + ")."  # fmt: skip
         names = ", ".join(f"rank {r}" for r in silent)
-        return f"No sign of {names}: ended, or not in this exchange (a call or a backward left out there)."
+        text = f"No sign of {names}: ended, or not in this exchange (a call or a backward left out there)."
+        return silent, text
 
 
 def _resolve(group: Any):

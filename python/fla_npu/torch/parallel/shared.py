@@ -44,8 +44,9 @@ def reduce_gradients(parameters: torch.Tensor | Iterable[torch.Tensor], group: A
 
     Under context parallelism a rank's gradient of a_log, dt_bias, a convolution's weight or any other
     parameter that all ranks share covers its own tokens only. Call this once after backward, with the
-    same parameters in the same order on every rank. `group`: as for `ContextParallel`, or a context. A rank without a gradient counts as zero; every rank
-    has one afterwards, unless none had. Each gradient keeps its dtype: the sum is rounded once.
+    same parameters in the same order on every rank. `group`: as for `ContextParallel`, or a context. A
+    rank without a gradient counts as zero; every rank has one afterwards, unless none had. Each gradient
+    keeps its dtype: the sum is rounded once.
 
     Raises ParallelError on every rank when the parameters differ between ranks.
     """
