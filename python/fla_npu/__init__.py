@@ -28,6 +28,7 @@ _SUBMODULES = frozenset(
         "parallel",
         "spec",
         "torch",
+        "vendors",
     )
 )
 
@@ -39,7 +40,11 @@ def __getattr__(name: str):
         import importlib
 
         return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    from .owner import mixture
+
+    # Half of another distribution's files ask for what is not ours: say whose they are.
+    reason = mixture() if not name.startswith("__") else ""
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'" + (f": {reason}" if reason else ""))
 
 
 def __dir__() -> list[str]:

@@ -29,9 +29,15 @@ INVALID = range(161000, 162000)
 # Workspaces up to this size stay with their thread; the 16 MiB system part is never touched.
 KEEP_BYTES = 256 << 20
 
+_NO_KERNEL = (
+    "CANN found no kernel for this chip and dtype; is the OPP on ASCEND_CUSTOM_OPP_PATH since before the "
+    "process started? 'fla-npu opp env' prints the line"
+)
 _HINTS = {
-    561003: "CANN found no kernel for this chip and dtype; is the OPP on ASCEND_CUSTOM_OPP_PATH since "
-    "before the process started?",
+    561000: "CANN's inner error: pieces of different builds do this; run 'fla-npu check-symbols'",
+    561003: _NO_KERNEL,
+    561101: "CANN could not make an executor; its log (ASCEND_GLOBAL_LOG_LEVEL=1) says why",
+    561103: _NO_KERNEL,
     561107: "CANN found no OPP; source the toolkit's set_env.sh",
     561112: "CANN's kernel package for this chip is not installed",
 }

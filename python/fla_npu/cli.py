@@ -27,7 +27,10 @@ class _Group(click.Group):
     """Errors of this package are messages for the user, not tracebacks."""
 
     def invoke(self, ctx: click.Context):
+        from .owner import refuse_mixture
+
         try:
+            refuse_mixture()
             return super().invoke(ctx)
         except FlaNpuError as error:
             raise click.ClickException(str(error)) from error
@@ -105,6 +108,86 @@ def check_symbols(arguments: tuple[str, ...]) -> None:
     from . import check_symbols as tool
 
     sys.exit(tool.main(list(arguments)))
+
+
+@main.group("opp")
+def opp_group() -> None:
+    """Operator packages outside the installed one: install, remove, list, env, pack.
+
+    Which OPP a call uses: FLA_NPU_OPP_PATH, else what 'opp install' installed for this user, else the
+    installed package's own, else ASCEND_CUSTOM_OPP_PATH, else ASCEND_OPP_PATH. 'fla-npu info' shows it.
+    """
+
+
+_PLACE = click.option(
+    "--path",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="An OPP root, for instance CANN's (ASCEND_OPP_PATH). Default: this user's own, found without any variable.",
+)
+_SOURCE = click.argument("source", type=click.Path(path_type=Path))
+
+
+@opp_group.command("install")
+@_SOURCE
+@_PLACE
+def opp_install(source: Path, path: Path | None) -> None:
+    """Install the OPP of SOURCE (a wheel, .run, .tar.gz or folder), or replace the one that is there."""
+    from . import vendors
+
+    click.echo(vendors.install(source, path))
+
+
+@opp_group.command("remove")
+@_PLACE
+def opp_remove(path: Path | None) -> None:
+    """Remove what 'opp install' or a .run installed, without a trace."""
+    from . import vendors
+
+    click.echo(vendors.remove(path))
+
+
+@opp_group.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print plain data for programs.")
+def opp_list(as_json: bool) -> None:
+    """Every OPP that could be used, first choice first."""
+    from . import vendors
+
+    rows = vendors.listing()
+    if as_json:
+        click.echo(json.dumps(rows, indent=1))
+        return
+    keys = ("state", "source", "version", "backend", "socs", "build_id", "path")
+    table = [tuple(_words(row.get(key, "")) for key in keys) for row in rows]
+    Console().print(_rows("OPPs, in order of precedence", keys, table))
+
+
+@opp_group.command("env")
+@click.option(
+    "--shell", default="", help="bash (also sh, zsh), csh (also tcsh) or fish; default: from $SHELL."
+)
+def opp_env(shell: str) -> None:
+    """Print the lines that make CANN find the kernels of the OPP in use; run them before Python starts.
+
+    bash: eval "$(fla-npu opp env)"    csh: eval "`fla-npu opp env`"    fish: fla-npu opp env | source
+    """
+    import os
+
+    from . import vendors
+
+    shell = Path(shell or os.environ.get("SHELL", "bash")).name
+    known = {"sh": "bash", "dash": "bash", "zsh": "bash", "ksh": "bash", "tcsh": "csh"}
+    click.echo(vendors.environment(known.get(shell, shell)))
+
+
+@opp_group.command("pack")
+@_SOURCE
+@click.option("--form", type=click.Choice(["run", "tar.gz", "tree"]), default="run", show_default=True)
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("."), show_default=True)
+def opp_pack(source: Path, form: str, out: Path) -> None:
+    """Write the OPP of SOURCE as a self-extracting .run, a .tar.gz or the plain tree: the same files."""
+    from . import vendors
+
+    click.echo(str(vendors.pack(source, out, form)))
 
 
 @main.command("build-bridge")

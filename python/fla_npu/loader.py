@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import opp as _opp
-from .errors import AbiMismatch, FlaNpuWarning, OppNotFound, SymbolMissing
+from .errors import AbiMismatch, FlaNpuError, FlaNpuWarning, OppNotFound, SymbolMissing
+from .owner import refuse_mixture
 from .spec import OpSpec, names, spec
 
 __all__ = ["Acl", "Binding", "Library", "bind", "current", "libraries", "reset"]
@@ -35,6 +36,7 @@ ACL_FUNCTIONS = (
 )
 CANN_LIBRARIES = ("libnnopbase.so", "libascendcl.so")
 ALIAS = "libopapi.so"
+DEVICE = Path("/dev/davinci0")  # the driver's first NPU
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,13 +141,15 @@ def _load() -> _Loaded:
     if _loaded is None:
         with _lock:
             if _loaded is None:
+                refuse_mixture()
                 chosen = _opp.find()
                 _refuse_alias(chosen)
                 acl = _open_acl(chosen)
-                opened = tuple(_open_operators(chosen, path) for path in chosen.libraries)
-                _loaded = _Loaded(chosen, opened, acl)
+                _loaded = _Loaded(chosen, _open_vendors(chosen), acl)
                 if chosen.backend == "cann":
                     _check_cann(chosen, acl)
+                elif DEVICE.exists():
+                    _warn_twin_beside_npu(chosen)
     return _loaded
 
 
@@ -223,6 +227,24 @@ def _open_acl(chosen: _opp.Opp) -> Acl:
     return Acl((twin,), str(path))
 
 
+def _open_vendors(chosen: _opp.Opp) -> tuple[Library, ...]:
+    """The operator libraries, first choice first. A foreign one that does not open stops nobody else."""
+    opened: list[Library] = []
+    failed: list[FlaNpuError] = []
+    for path in chosen.libraries:
+        try:
+            opened.append(_open_operators(chosen, path))
+        except FlaNpuError as error:
+            if chosen.manifest_of(path):
+                raise
+            failed.append(error)
+    if not opened:
+        raise failed[0]
+    for error in failed:
+        warnings.warn(f"passed over, a vendor of {chosen.source}: {error}", FlaNpuWarning, stacklevel=4)
+    return tuple(opened)
+
+
 def _open_operators(chosen: _opp.Opp, path: Path) -> Library:
     cdll = _dlopen(path, "the operator library")
     _check_build_id(chosen, path, cdll)
@@ -230,17 +252,18 @@ def _open_operators(chosen: _opp.Opp, path: Path) -> Library:
 
 
 def _check_build_id(chosen: _opp.Opp, path: Path, cdll: ctypes.CDLL) -> None:
-    if not chosen.build_id or chosen.root not in path.parents:
+    wanted = chosen.manifest_of(path).get("build_id", "")
+    if not wanted:
         return
     try:
         embedded = (ctypes.c_char * 33).in_dll(cdll, "fla_build_id").value
     except ValueError:
         embedded = b""
     found = embedded.decode("ascii", "replace")
-    if found != chosen.build_id:
+    if found != wanted:
         raise AbiMismatch(
             f"{path} has build id '{found or 'none'}', but {chosen.root}/manifest.json says "
-            f"'{chosen.build_id}': pieces of two builds are mixed. Install the OPP again as a whole"
+            f"'{wanted}': pieces of two builds are mixed. Install the OPP again as a whole"
         )
 
 
@@ -251,7 +274,7 @@ def _check_cann(chosen: _opp.Opp, acl: Acl) -> None:
     if missing and chosen.source != "ASCEND_OPP_PATH":
         warnings.warn(
             "CANN reads ASCEND_CUSTOM_OPP_PATH once, when it starts; the kernels of this OPP are not on "
-            "it, so calls may fail with 561003. Before starting Python:\n"
+            "it, so calls may fail with 561003 or 561103. Before starting Python:\n"
             f"  export ASCEND_CUSTOM_OPP_PATH={':'.join(missing)}:$ASCEND_CUSTOM_OPP_PATH",
             FlaNpuWarning,
             stacklevel=4,
@@ -270,6 +293,16 @@ def _check_cann(chosen: _opp.Opp, acl: Acl) -> None:
         )
 
 
+def _warn_twin_beside_npu(chosen: _opp.Opp) -> None:
+    warnings.warn(
+        f"this machine has an NPU ({DEVICE}), but the OPP in use is the CPU twin {chosen.root}, chosen by "
+        f"{chosen.source}: everything runs on the CPU. For the NPU, source the CANN toolkit's set_env.sh and "
+        "build again: FLA_NPU_BACKEND=cann pip install --no-cache-dir --force-reinstall --no-deps .",
+        FlaNpuWarning,
+        stacklevel=4,
+    )
+
+
 def _bind(op: OpSpec, loaded: _Loaded) -> Binding:
     for library in loaded.libraries:
         if all(library.has(symbol) for symbol in op.symbols):
@@ -279,9 +312,9 @@ def _bind(op: OpSpec, loaded: _Loaded) -> Binding:
 
 
 def _check_prototype(op: OpSpec, chosen: _opp.Opp, library: Library) -> None:
-    entry = chosen.manifest.get("ops", {}).get(op.name, {})
+    entry = chosen.manifest_of(library.path).get("ops", {}).get(op.name, {})
     built = entry.get("prototype_hash", "")
-    if built and chosen.root in library.path.parents and built != op.prototype_hash:
+    if built and built != op.prototype_hash:
         raise AbiMismatch(
             f"{library.path} was built with another parameter list of {op.aclnn}: prototype hash {built}, "
             f"this version of fla_npu calls {op.prototype_hash}. Install OPP and wheel from one build"

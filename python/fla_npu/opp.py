@@ -4,12 +4,14 @@
 Places, in order; the first that holds an operator library wins and is the only one used:
 
     FLA_NPU_OPP_PATH       a path; when set, nothing else is looked at
+    fla-npu opp install    what this user installed outside the package
     the installed package  fla_npu/opp
     ASCEND_CUSTOM_OPP_PATH vendor directories, separated by ':'
     ASCEND_OPP_PATH        CANN's OPP, its vendors in the order of vendors/config.ini
 
 The environment is read when an operator is first called, not at import. A path may name an OPP
-root, its `vendors` directory or one vendor directory.
+root, its `vendors` directory or one vendor directory. A manifest lies in the OPP's root or, where
+several vendors share a root, in the vendor's own directory, and speaks of the vendors it lists only.
 """
 
 from __future__ import annotations
@@ -19,13 +21,14 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .errors import AbiMismatch, OppNotFound
+from .errors import AbiMismatch, FlaNpuError, OppNotFound
 
-__all__ = ["Opp", "Place", "find", "own_root", "survey"]
+__all__ = ["Opp", "Place", "find", "own_root", "survey", "user_root"]
 
 LIBRARY = Path("op_api", "lib", "libcust_opapi.so")
 TWIN_LIBRARY = Path("op_api", "lib", "libfla_twin.so")
 OWN = "the installed package"
+USER = "fla-npu opp install"
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,16 @@ class Opp:
     root: Path
     vendors: tuple[Path, ...]
     source: str
-    manifest: dict = field(default_factory=dict)
+    manifests: dict[Path, dict] = field(default_factory=dict)  # vendor directory -> what describes it
+
+    @property
+    def manifest(self) -> dict:
+        """What is known of the first vendor that says anything of itself."""
+        return next((self.manifests[v] for v in self.vendors if v in self.manifests), {})
+
+    def manifest_of(self, file: Path) -> dict:
+        """The manifest that speaks of a file below a vendor directory; {} for a foreign vendor."""
+        return next((m for v, m in self.manifests.items() if v in file.parents), {})
 
     @property
     def libraries(self) -> tuple[Path, ...]:
@@ -65,6 +77,7 @@ class Place:
     path: str
     state: str  # what was found there, in words
     opp: Opp | None = None
+    fault: FlaNpuError | None = None  # there is an OPP, but a damaged one
 
 
 def own_root() -> Path | None:
@@ -72,6 +85,12 @@ def own_root() -> Path | None:
     import fla_npu
 
     return next((p for p in (Path(d) / "opp" for d in fla_npu.__path__) if p.is_dir()), None)
+
+
+def user_root() -> Path | None:
+    """Where `fla-npu opp install` puts an OPP for this user; None for a user without a home."""
+    data = os.environ.get("XDG_DATA_HOME", "") or os.path.expanduser("~/.local/share")
+    return Path(data, "fla_npu", "opp") if os.path.isabs(data) else None
 
 
 def parse_manifest(text: str | bytes) -> dict:
@@ -90,7 +109,7 @@ def parse_manifest(text: str | bytes) -> dict:
 
 
 def read_manifest(root: Path) -> dict:
-    """manifest.json of an OPP root, {} when there is none (a foreign or hand-made OPP)."""
+    """manifest.json of an OPP root or vendor, {} when there is none (a foreign or hand-made OPP)."""
     path = root / "manifest.json"
     try:
         return parse_manifest(path.read_text(encoding="utf-8"))
@@ -132,8 +151,31 @@ def _denied(error: PermissionError) -> str:
     )
 
 
+def _manifests(root: Path, vendors: list[Path]) -> dict[Path, dict]:
+    """The manifest of each vendor that has one. The root's is for those whose files it lists."""
+    shared = read_manifest(root)
+    named = {path.split("/")[1] for path in shared.get("files", {}) if path.count("/") > 1}
+    named &= {vendor.name for vendor in vendors}  # none: the vendor was renamed
+    found = {}
+    for vendor in vendors:
+        manifest = shared if not named or vendor.name in named else {}
+        manifest = manifest or (read_manifest(vendor) if vendor != root else {})
+        if manifest:
+            found[vendor] = manifest
+    return found
+
+
+def _odd(text: str) -> str:
+    """A hint at what a shell leaves in a variable and nobody expands afterwards."""
+    if text != text.strip():
+        return "; there is a space at its end or beginning"
+    if text[:1] in "'\"" and text[:1] == text[-1:]:
+        return "; the quotation marks are part of the path"
+    return "; '~' and '$' are not expanded here, write the path in full" if text[:1] in "~$" else ""
+
+
 def _look(source: str, path: Path) -> Place:
-    """What a path holds, told apart: absent, not readable, no library, usable."""
+    """What a path holds, told apart: absent, not readable, no library, damaged, usable."""
     place = Place(source, str(path), "")
     try:
         path = path.resolve()
@@ -152,14 +194,18 @@ def _look(source: str, path: Path) -> Place:
         for vendor in usable:
             if not os.access(vendor / LIBRARY, os.R_OK):
                 raise PermissionError(13, "Permission denied", str(vendor / LIBRARY))
-        place.opp = Opp(root, tuple(usable), source, read_manifest(root))
+        place.opp = Opp(root, tuple(usable), source, _manifests(root, usable))
         place.state = "usable"
+    except AbiMismatch as error:
+        place.state, place.fault = f"damaged: {error}", error
     except PermissionError as error:
         place.state = _denied(error)
     except FileNotFoundError:
-        place.state = "no such directory"
+        place.state = "no such directory" + _odd(place.path)
     except NotADirectoryError:
         place.state = "not a directory"
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
+        place.state = f"can't be read: {getattr(error, 'strerror', None) or error}"
     return place
 
 
@@ -168,8 +214,9 @@ def _merged(source: str, text: str) -> list[Place]:
     places = [_look(source, Path(entry)) for entry in text.split(":") if entry.strip()]
     usable = [p.opp for p in places if p.opp]
     if len(usable) > 1:
-        vendors = tuple(vendor for opp in usable for vendor in opp.vendors)
-        joined = Opp(usable[0].root, vendors, source, usable[0].manifest)
+        vendors = tuple(dict.fromkeys(vendor for opp in usable for vendor in opp.vendors))
+        manifests = {vendor: m for opp in usable for vendor, m in opp.manifests.items()}
+        joined = Opp(usable[0].root, vendors, source, manifests)
         for place in places:
             place.opp = joined if place.opp else None
     return places
@@ -183,6 +230,8 @@ def survey() -> list[Place]:
         places.append(_look("FLA_NPU_OPP_PATH", Path(explicit)))
     else:
         places.append(Place("FLA_NPU_OPP_PATH", "", "not set"))
+    user = user_root()
+    places.append(_look(USER, user) if user else Place(USER, "", "this user has no home directory"))
     own = own_root()
     places.append(_look(OWN, own) if own else Place(OWN, "", "built without an OPP"))
     for variable in ("ASCEND_CUSTOM_OPP_PATH", "ASCEND_OPP_PATH"):
@@ -194,15 +243,16 @@ def survey() -> list[Place]:
 def find() -> Opp:
     """The OPP to use; OppNotFound lists every place and what was found there."""
     places = survey()
-    if places[0].path:
+    explicit = places[0]
+    if explicit.path and explicit.opp is None and explicit.fault is None:
         # An explicit choice is never replaced by another OPP behind the user's back.
-        if places[0].opp is None:
-            raise OppNotFound(
-                f"FLA_NPU_OPP_PATH = {places[0].path}: {places[0].state}. Correct the variable, or "
-                "unset it to use the OPP of the installed package"
-            )
-        return places[0].opp
+        raise OppNotFound(
+            f"FLA_NPU_OPP_PATH = {explicit.path}: {explicit.state}. Correct the variable, or "
+            "unset it to use the OPP of the installed package"
+        )
     for place in places:
+        if place.fault is not None:  # nor is a damaged OPP passed over for one further down
+            raise place.fault
         if place.opp is not None:
             return place.opp
     tried = "\n".join(f"  {p.source} {p.path}: {p.state}".replace(" :", ":") for p in places)

@@ -18,6 +18,7 @@ def fresh_loader(monkeypatch):
 
     for name in ("FLA_NPU_OPP_PATH", "ASCEND_CUSTOM_OPP_PATH", "ASCEND_OPP_PATH"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", "/nowhere")  # what this user installed plays no part
     loader.reset()
     yield loader
     loader.reset()

@@ -81,11 +81,13 @@ class _Vendor:
 
     def _manifest(self) -> dict:
         """The OPP's manifest. A foreign OPP has none, and a vendor that stands alone doesn't either."""
-        if "manifest.json" not in self.place.files:
+        # Vendors that share a root keep their manifests in their own directories.
+        name = next((n for n in ("manifest.json", self.prefix + "manifest.json") if n in self.place.files), "")
+        if not name:
             self.warn("no manifest.json: names are checked, signatures, hashes and build ids can't be")
             return {}
         try:
-            return parse_manifest(self.place.files["manifest.json"]())
+            return parse_manifest(self.place.files[name]())
         except ValueError as error:
             self.error(f"manifest.json is damaged: {error}")
             return {}
@@ -139,13 +141,15 @@ class _Vendor:
     def _packed(self) -> dict:
         """Files of this vendor that the manifest lists: path -> {sha256, size}."""
         listed = self.manifest.get("files", {})
+        if not self.prefix:  # the vendor directory alone, under whatever name
+            return {f.split("/", 2)[2]: v for f, v in listed.items() if f.startswith("vendors/") and f.count("/") > 1}
         return {f[len(self.prefix) :]: v for f, v in listed.items() if f.startswith(self.prefix)}
 
     def _check_config(self) -> None:
         """The order of the vendors belongs to none of them. Without it they are taken by name."""
         entry = self.manifest.get("files", {}).get(CONFIG)
-        if entry is None:
-            return
+        if entry is None or "manifest.json" not in self.place.files or not self.prefix:
+            return  # nobody's own, where several vendors share a root
         if CONFIG not in self.place.files:
             self.warn(
                 f"{CONFIG} is missing: vendors are taken by name, and CANN sees none below ASCEND_OPP_PATH"

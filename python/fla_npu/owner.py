@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose files lie in the folder `fla_npu` of site-packages: ours, or those of another distribution too.
+
+pip lets two distributions write into one import package. The one installed last wins file by file, and
+uninstalling either removes files of both. This is found out at the first operator call, by every
+`fla-npu` command, and when an attribute is missing; an import looks at nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib import metadata
+from pathlib import Path
+
+from .errors import AbiMismatch
+
+__all__ = ["NAME", "claimants", "mixture", "refuse_mixture"]
+
+NAME = "fla-npu"
+PACKAGE = "fla_npu"
+
+
+def claimants() -> dict[str, list[str]]:
+    """Distribution -> its files below `fla_npu/`, of every installed distribution but ours. Slow."""
+    found: dict[str, list[str]] = {}
+    for other in metadata.distributions():
+        name = other.metadata["Name"] or "?"
+        if name.lower().replace("_", "-") != NAME:
+            files = [str(f) for f in other.files or () if f.parts[:1] == (PACKAGE,)]
+            if files:
+                found[name] = files
+    return found
+
+
+def _record() -> tuple[metadata.Distribution, dict[str, str]] | None:
+    """Our distribution and its recorded hashes, when the package in use is the one it installed."""
+    import fla_npu
+
+    try:
+        own = metadata.distribution(NAME)
+    except metadata.PackageNotFoundError:
+        return None  # a checkout on PYTHONPATH
+    rows = (line.rsplit(",", 2) for line in (own.read_text("RECORD") or "").splitlines())
+    listed = {row[0]: row[1] for row in rows if len(row) == 3 and row[0].startswith(PACKAGE + "/")}
+    place = Path(str(own.locate_file(PACKAGE)))
+    if f"{PACKAGE}/__init__.py" not in listed or str(place) not in map(str, fla_npu.__path__):
+        return None  # an editable install, or another copy comes first on sys.path
+    return own, listed
+
+
+def _is_ours(path: Path, recorded: str) -> bool:
+    algorithm, _, wanted = recorded.partition("=")
+    digest = hashlib.new(algorithm or "sha256", path.read_bytes()).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == wanted
+
+
+def mixture() -> str:
+    """What is wrong with the installed files, in words; '' when they are ours and nobody else's.
+
+    Costs a millisecond while all is well: our RECORD, one hash, one directory listing.
+    """
+    known = _record()
+    if known is None:
+        return ""
+    own, listed = known
+    start = Path(str(own.locate_file(f"{PACKAGE}/__init__.py")))
+    repair = f"pip install --force-reinstall --no-deps {NAME}"
+    if not start.is_file():
+        return (
+            f"{start} is missing: another distribution that wrote into the folder {PACKAGE} was probably "
+            f"uninstalled and took it along. Install again: {repair}"
+        )
+    tops = {name.split("/")[1] for name in listed} | {"__pycache__"}
+    strangers = sorted(p.name for p in start.parent.iterdir() if p.name not in tops)
+    replaced = not _is_ours(start, listed[f"{PACKAGE}/__init__.py"])
+    others = claimants() if strangers or replaced else {}
+    if not others:
+        return ""
+    names = ", ".join(sorted(others))
+    state = f"{start} is theirs" if replaced else f"{', '.join(strangers)} in {start.parent} are theirs"
+    return (
+        f"the import name {PACKAGE} is also used by the installed distribution {names}; {state}, so that "
+        f"what runs is half of each. Keep one: pip uninstall -y {NAME} {' '.join(sorted(others))}, then "
+        "install the one you want"
+    )
+
+
+def refuse_mixture() -> None:
+    """AbiMismatch when files of another distribution are mixed with ours."""
+    text = mixture()
+    if text:
+        raise AbiMismatch(text)

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OPPs outside the installed package: what `fla-npu opp` does.
+
+    source     a wheel, a .run, a .tar.gz of the plain tree, or a folder: all have the same files
+    install    source -> DIR/vendors/fla_npu, beside the vendors that are there, first in config.ini
+    pack       source -> a self-extracting .run, a .tar.gz or the plain tree
+
+A source is verified against its manifest, file by file, before anything is changed. Laying the files into
+place is the work of installer.sh, which a .run carries too: there is one way to install.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import platform
+import re
+import subprocess
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from importlib import resources
+from pathlib import Path
+
+from . import opp
+from .errors import AbiMismatch, ArgumentError, FlaNpuError, OppNotFound
+
+__all__ = ["environment", "install", "listing", "pack", "read_source", "remove"]
+
+FORMS = ("run", "tar.gz", "tree")
+VENDOR = "vendors/fla_npu/"
+MANIFEST = "manifest.json"
+INSIDE_WHEEL = re.compile(r"^(?:[^/]+\.data/(?:platlib|purelib)/)?fla_npu/opp/(.+[^/])$")
+
+
+class InstallError(FlaNpuError, OSError):
+    """An OPP could not be put into place or removed; the message says why."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def read_source(source: Path) -> dict[str, bytes]:
+    """Every file of an OPP by its path below the OPP's root, verified against its manifest.
+
+    OppNotFound when `source` is nothing of the kind, AbiMismatch when it is damaged.
+    """
+    try:
+        if source.is_dir():
+            files = _folder(source)
+        elif zipfile.is_zipfile(source):
+            with zipfile.ZipFile(source) as wheel:
+                members = [(INSIDE_WHEEL.match(name), name) for name in wheel.namelist()]
+                files = {match.group(1): wheel.read(name) for match, name in members if match}
+        else:
+            data = source.read_bytes()
+            files = _tar(_payload(data) if data.startswith(b"#!/bin/sh") else data)
+    except FileNotFoundError as error:
+        raise OppNotFound(f"{source} does not exist") from error
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile) as error:
+        raise OppNotFound(
+            f"{source} is no wheel, .run, .tar.gz or folder with an OPP, or is damaged: {error}"
+        ) from error
+    except OSError as error:
+        raise OppNotFound(f"{source} can't be read: {error.strerror or error}") from error
+    _verify(source, files)
+    return files
+
+
+def _folder(source: Path) -> dict[str, bytes]:
+    root, vendors = opp._vendors_of(source.resolve())
+    found = next((v for v in vendors if v.name == "fla_npu"), None)
+    if found is None:
+        return {}
+    files = {
+        VENDOR + p.relative_to(found).as_posix(): p.read_bytes() for p in found.rglob("*") if p.is_file()
+    }
+    # What an installer adds to the vendor is not part of the package.
+    own = files.pop(VENDOR + MANIFEST, None)
+    for name in ("bin/set_env.bash", "bin/set_env.csh", "bin/set_env.fish", ".created"):
+        files.pop(VENDOR + name, None)
+    if own is None and (root / MANIFEST).is_file():
+        own = (root / MANIFEST).read_bytes()
+    files.update({MANIFEST: own} if own else {})
+    files["vendors/config.ini"] = b"load_priority=fla_npu\n"
+    return files
+
+
+def _tar(data: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:*") as archive:
+        return {m.name.removeprefix("./"): archive.extractfile(m).read() for m in archive if m.isfile()}
+
+
+def _payload(script: bytes) -> bytes:
+    """The tree behind a .run's script; its own checksum is compared."""
+    start = re.search(rb"^payload_at=(\d+)", script, re.M)
+    wanted = re.search(rb"^payload_sha256='([0-9a-f]{64})'", script, re.M)
+    if start is None or wanted is None:
+        raise tarfile.ReadError("a shell script without an OPP")
+    data = script.split(b"\n", int(start.group(1)) - 1)[-1]
+    if hashlib.sha256(data).hexdigest() != wanted.group(1).decode():
+        raise tarfile.ReadError("the packed tree is not the one that was packed (sha256)")
+    return data
+
+
+def _verify(source: Path, files: dict[str, bytes]) -> None:
+    """Every file the manifest lists is there and unchanged, and no other library is."""
+    if MANIFEST not in files:
+        raise OppNotFound(f"{source} has no OPP of fla-npu in it (vendors/fla_npu with its {MANIFEST})")
+    try:
+        listed = opp.parse_manifest(files[MANIFEST])["files"]
+    except (KeyError, ValueError) as error:
+        raise AbiMismatch(f"the {MANIFEST} of {source} can't be understood: {error}") from error
+    for name, data in files.items():
+        if name.startswith("/") or ".." in name.split("/"):
+            raise AbiMismatch(
+                f"{source} has a file outside its tree: {name}; it was not made by this program"
+            )
+        if name.endswith((".so", ".o")) and name not in listed:
+            raise AbiMismatch(
+                f"{source} has {name}, which its manifest does not list; it is not of one build"
+            )
+        recorded = listed.get(name, {}).get("sha256")
+        if recorded and recorded != hashlib.sha256(data).hexdigest() and name != "vendors/config.ini":
+            raise AbiMismatch(f"{name} in {source} is not the file that was packed (sha256); fetch it again")
+    lost = sorted(set(listed) - set(files))
+    if lost:
+        raise AbiMismatch(
+            f"{source} lacks {lost[0]} and {len(lost) - 1} more; it is incomplete, fetch it again"
+        )
+
+
+def _installer() -> str:
+    return (resources.files("fla_npu") / "installer.sh").read_text(encoding="utf-8")
+
+
+def _run_installer(*options: str) -> str:
+    """Runs installer.sh; its complaint becomes the error."""
+    with tempfile.NamedTemporaryFile("w", suffix=".sh") as script:
+        script.write(_installer())
+        script.flush()
+        done = subprocess.run(["sh", script.name, *options], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise InstallError(
+            done.stderr.strip().removeprefix("fla-npu: ") or f"sh ended with {done.returncode}"
+        )
+    return done.stdout.rstrip("\n")
+
+
+def _place(path: Path | None) -> Path:
+    place = path.absolute() if path else opp.user_root()
+    if place is None:
+        raise InstallError("this user has no home directory to install to; name a folder with --path")
+    return place.parent if place.name == "vendors" else place
+
+
+def install(source: Path, path: Path | None = None) -> str:
+    """Installs or replaces the OPP below `path` (default: where fla_npu looks by itself)."""
+    files = read_source(source)
+    arch = opp.parse_manifest(files[MANIFEST]).get("arch", "")
+    if arch and arch != platform.machine():
+        raise ArgumentError(f"{source} is for {arch}, this machine is {platform.machine()}")
+    place = _place(path)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            _write_tree(files, Path(folder))
+            return _run_installer(f"--from={folder}", f"--install-path={place}")
+    except InstallError:
+        raise
+    except OSError as error:
+        raise InstallError(f"cannot unpack {source}: {error.strerror or error}; set TMPDIR") from error
+
+
+def remove(path: Path | None = None) -> str:
+    """Removes what `install` or a .run put below `path`, its directories and its place in config.ini."""
+    return _run_installer("--uninstall", f"--install-path={_place(path)}")
+
+
+def environment(shell: str) -> str:
+    """Lines for `shell` that make the OPP in use known to CANN and to processes of another user."""
+    used = opp.find()
+    return _run_installer(f"--print-env={shell}", f"--vendor={used.vendors[0]}")
+
+
+def listing() -> list[dict]:
+    """Every vendor of every place, in the order of precedence, with what its manifest says."""
+    rows: list[dict] = []
+    used: opp.Opp | None = None
+    for place in opp.survey():
+        if place.fault is not None:
+            rows.append({"source": place.source, "path": place.path, "state": place.state})
+        for vendor in (
+            place.opp.vendors if place.opp and place.opp.source != getattr(used, "source", "") else ()
+        ):
+            manifest = place.opp.manifest_of(vendor / MANIFEST)
+            says = {
+                key: manifest[key] for key in ("version", "backend", "build_id", "socs") if key in manifest
+            }
+            state = "hidden" if used and used is not place.opp else "used"
+            rows.append({"source": place.source, "path": str(vendor), "state": state, **says})
+        used = used or place.opp
+    return rows
+
+
+def _write_tree(files: dict[str, bytes], root: Path) -> None:
+    for name, data in sorted(files.items()):
+        target = root / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+
+
+def _archive(files: dict[str, bytes]) -> bytes:
+    """The tree as .tar.gz; the same files give the same bytes (SOURCE_DATE_EPOCH, or the epoch)."""
+    stamp = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, data in sorted(files.items()):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mtime, entry.mode = len(data), stamp, 0o644
+            archive.addfile(entry, io.BytesIO(data))
+    return gzip.compress(raw.getvalue(), mtime=0)
+
+
+def pack(source: Path, out: Path, form: str = "run") -> Path:
+    """The OPP of `source` in another form, below `out`; returns what was written."""
+    files = read_source(source)
+    manifest = opp.parse_manifest(files[MANIFEST])
+    version, arch = manifest.get("version", "0"), manifest.get("arch", "")
+    target = out / f"fla_npu-{version}-linux_{arch}{'' if form == 'tree' else '.' + form}"
+    out.mkdir(parents=True, exist_ok=True)
+    if form == "tree":
+        if target.exists():
+            raise InstallError(f"{target} exists; remove it, or choose another --out")
+        _write_tree(files, target)
+        return target
+    data = _archive(files)
+    if form == "run":
+        script = _installer()
+        values = {
+            "about": f"'fla-npu {version} for {', '.join(manifest.get('socs', []))} ({arch})'",
+            "payload_at": script.count("\n") + 1,
+            "payload_sha256": f"'{hashlib.sha256(data).hexdigest()}'",
+            "payload_arch": f"'{arch}'",
+        }
+        for name, value in values.items():
+            script = re.sub(
+                rf"^{name}=\S+", lambda _, n=name, v=value: f"{n}={v}", script, count=1, flags=re.M
+            )
+        data = script.encode() + data
+    target.write_bytes(data)
+    target.chmod(0o755 if form == "run" else 0o644)
+    return target
