@@ -114,8 +114,8 @@ class StateVector
         AscendC::CrossCoreSetFlag<kGroupMode, PIPE_MTE3>(FlagOf(i, kEntryReady));
     }
 
-    /// R = initial state, or zeros, or the identity. The copy lands in `incoming`, whose last reader was the vector
-    /// pipe; R and `outgoing` may still be on their way out.
+    /// R = initial state, or zeros, or the identity. The copy lands in `incoming`, whose last reader
+    /// was the vector pipe; R and `outgoing` may still be on their way out.
     __aicore__ inline void LoadState(Lane &lane, uint32_t i, const LaneStep &step)
     {
         AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(i);
@@ -202,7 +202,7 @@ class StateVector
         const uint32_t count = share.count * kDim;
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kLanes + i);
         MakeDecay(lane.decay, lane.gate, args_.t.gateIsBf16, args_.t.gateIsBase2, kDim);
-        if (step.isMap) {
+        if (count > 0 && step.isMap) {
             AscendC::Duplicate(lane.wideU, 0.0f, count);
         } else if (count > 0 && !args_.t.valuesAreWide) {
             Widen(lane.wideU, lane.u, count);

@@ -269,7 +269,7 @@ class StateGradVector
         } else {
             AscendC::Duplicate(lane.decay, 1.0f, kDim);
         }
-        if (step.isMap) {
+        if (count > 0 && step.isMap) {
             AscendC::Duplicate(lane.wideDv, 0.0f, count);
         } else if (count > 0) {
             Widen(lane.wideDv, lane.dv, count);
