@@ -187,6 +187,24 @@ def test_one_value_can_be_two_results(graph):
     assert all(np.array_equal(got, x) for got in graph.run(program, [(x, "float32")]))
 
 
+def test_what_is_written_in_place_is_written_there(graph):
+    """The merge's state is a slice of scratch that other steps wrote before and read after."""
+    from fla_npu import chunk_kda
+    from merge_run import make
+
+    case = make({"S": 3, "HV": 2, "N": 2, "rank": 2}, 1)
+
+    def program(recorder, symbols):
+        state = recorder.zeros((2, 128, 128), "float32", None)
+        made = chunk_kda.merge(recorder, state, symbols[0], 2, 2)
+        assert made is state
+        return [recorder.swap(state, 1, 2), made]
+
+    turned, made = graph.run(program, [(case.array.astype(np.float32), "float32")])
+    assert np.array_equal(made, case.run().numpy())
+    assert np.array_equal(turned.swapaxes(1, 2), made)
+
+
 def test_bad_programs_are_refused(bridge):
     with pytest.raises(RuntimeError, match="no step is called jump"):
         bridge.record([1], 0, [("jump", (0, 0, 0, (1,), (1,)), (0, 0, 0, (1,), (1,)), 1.0)])

@@ -177,7 +177,12 @@ class Recorder:
         self._steps.append(("refuse", text))
 
     def run(self, plan: Plan, tensors: Mapping[str, Symbol | None]) -> tuple:
-        outputs = {out.name: self._new(out.shape, out.dtype) for out in plan.outputs if out is not None}
+        # What is written in place is written where it is.
+        outputs = {
+            out.name: tensors.get(out.name) or self._new(out.shape, out.dtype)
+            for out in plan.outputs
+            if out is not None
+        }
         values: list = []
         for param in spec(plan.op).params:
             if param.name in outputs:

@@ -138,7 +138,7 @@ class FoldCube
     }
 
     /// A map in ag_hm, or with bf16 the next one that the vector cores have widened.
-    __aicore__ inline Source Open(uint64_t at, uint32_t item)
+    __aicore__ inline Source TakeMap(uint64_t at, uint32_t item)
     {
         if (args_.t.isBf16) {
             const uint64_t slot = kFoldNarrowBytes + widened_.Take() * kFoldWidenedBytes;
@@ -148,7 +148,7 @@ class FoldCube
         const Gm gm = GmAt<float>(args_.agHm);
         return {gm[at + walk_.Column(item)], gm[at + kDim], kMapCols};
     }
-    __aicore__ inline void Leave()
+    __aicore__ inline void LeaveMap()
     {
         if (args_.t.isBf16) {
             widened_.Release<PIPE_MTE2>();
@@ -160,7 +160,7 @@ class FoldCube
     {
         const uint32_t item = i / walk_.Steps();
         const int32_t turn = i % 2;
-        const Source from = Open(walk_.MapOf(item, i % walk_.Steps()), item);
+        const Source from = TakeMap(walk_.MapOf(item, i % walk_.Steps()), item);
         AscendC::WaitFlag<AscendC::HardEvent::MTE1_MTE2>(kMapIn + turn);
         for (uint32_t lane = 0; lane < kFoldLanes; ++lane) {
             LoadBands(Value(turn, lane), from.value[lane * columns_], kDim, columns_, from.rowStep);
@@ -168,7 +168,7 @@ class FoldCube
         if (walk_.Multiplies()) {
             LoadBands(Map(turn), from.map, kDim, kDim, from.rowStep);
         }
-        Leave();
+        LeaveMap();
         AscendC::SetFlag<AscendC::HardEvent::MTE2_MTE1>(kMapIn + turn);
     }
 
@@ -178,13 +178,13 @@ class FoldCube
         if (!walk_.Multiplies()) {
             return;
         }
-        const Source from = Open(walk_.StartOf(item), item);
+        const Source from = TakeMap(walk_.StartOf(item), item);
         for (uint32_t lane = 0; lane < kFoldLanes; ++lane) {
             AscendC::WaitFlag<AscendC::HardEvent::MTE1_MTE2>(kRunningIn + lane);
             LoadBands(Running(lane), from.value[lane * columns_], kDim, columns_, from.rowStep);
             AscendC::SetFlag<AscendC::HardEvent::MTE2_MTE1>(kRunningIn + lane);
         }
-        Leave();
+        LeaveMap();
         isStart_ = true;
     }
 
@@ -285,7 +285,7 @@ class FoldCube
             }
             if (walk_.Multiplies()) {
                 const Wide running = Tiles(lane * FoldL0::lane, kFoldTileElems);
-                Turned(Sum(lane, block), rows, running, kDim, true);
+                Fold(Sum(lane, block), rows, running, kDim, true);
             }
             LeavePlace();
         }
@@ -304,14 +304,14 @@ class FoldCube
         const Wide unit = Rows(FoldL0::unit, kUnitElems);
         const Wide values = Tiles(lane * FoldL0::lane + FoldL1::tile, kFoldTileElems);
         for (uint32_t block = 0; block < kFoldBlocks; ++block) {
-            Turned(Sum(lane, block), unit, values[block * kFoldRows * columns_], kFoldRows, false);
+            Fold(Sum(lane, block), unit, values[block * kFoldRows * columns_], kFoldRows, false);
         }
         AscendC::PipeBarrier<PIPE_M>();
     }
 
     /// rows @ tile, or its transpose. M.
-    __aicore__ inline void Turned(const Wide &sum, const Wide &rows, const Wide &tile,
-                                  uint32_t depth, bool add) const
+    __aicore__ inline void Fold(const Wide &sum, const Wide &rows, const Wide &tile, uint32_t depth,
+                                bool add) const
     {
         const bool turned = args_.t.stateVFirst;
         const Wide left = turned ? tile : rows;
