@@ -129,6 +129,28 @@ def test_g5_a_refused_input_raises_everywhere(pool, how):
             assert kind == "ParallelError" and "rank 1: Argument" in text, text
 
 
+@pytest.mark.parametrize("cu", [None, (0, 16, 16, 80)], ids=["one", "packed"])
+def test_g7_zigzag_order_is_converted(pool, cu):
+    """Load-balanced shards in, load-balanced results out: those of one process."""
+    case = Case((20, 20, 20, 20), cu, hk=1, hv=2, options={"output_final_state": False})
+    results = pool.run(torch_layers.zigzag, case)
+    order = torch.cat([r.pop("order") for r in results])
+    for r in results[1:]:
+        assert all(torch.equal(r.pop(n), results[0][n]) for n in ("da_log", "ddt_bias"))
+    whole = {}
+    for n in results[0].keys() - {"da_log", "ddt_bias"}:
+        rows = torch.cat([r[n] for r in results])
+        whole[n] = torch.empty_like(rows)
+        whole[n][order] = rows
+    judge(case, [whole | {n: results[0][n] for n in ("da_log", "ddt_bias")}])
+
+
+def test_g7_sequences_that_do_not_divide_are_refused(pool):
+    answers = pool.run(torch_layers.uneven_zigzag)
+    assert "sequence 0 has 9 tokens" in answers[1] and answers[1].startswith("ArgumentError")
+    assert all(x.startswith(("ParallelError", "ArgumentError")) for x in answers)
+
+
 def test_g8_order_and_side_of_the_product(pool):
     """Maps of random keys do not commute; four ranks, both orientations, a state of size one."""
     for v_first in (False, True):

@@ -143,6 +143,56 @@ def mesh(rank: int, size: int, case: Case) -> dict[str, Tensor]:
     return {"o": out.detach()} | {f"d{n}": x.grad for n, x in leaves.items()}
 
 
+# the load-balanced order
+
+
+def zigzag(rank: int, size: int, case: Case) -> dict[str, Tensor]:
+    """Tokens in zigzag order go through the scan and come back in it; the other ranks' via `blocks`."""
+    from fla_npu.torch.parallel import (
+        ContextParallel,
+        from_zigzag,
+        npu_chunk_kda,
+        reduce_gradients,
+        to_zigzag,
+    )
+
+    cu = case.cu or (0, case.tokens)
+    t, (seed, _) = inputs(case), cotangents(case)
+    mine = torch.cat([torch.arange(*span) for span in blocks(cu, rank, size)])
+    leaves = {n: x[mine].clone() if n in "q k v g beta".split() else x.clone() for n, x in t.items()}
+    leaves = {n: x.requires_grad_() for n, x in leaves.items()}
+    context = ContextParallel(cu_seqlens=case.cu, lengths=len(mine))
+    straight = {
+        n: from_zigzag(x, axis=0, cu_seqlens=case.cu) if n in "q k v g beta".split() else x
+        for n, x in leaves.items()
+    }
+    out, _ = npu_chunk_kda(**straight, **case.all_options(), context=context)
+    out = to_zigzag(out, axis=0, cu_seqlens=case.cu)
+    out.backward(seed[mine])
+    reduce_gradients([leaves["a_log"], leaves["dt_bias"]])
+    found = {"o": out.detach()} | {f"d{n}": x.grad for n, x in leaves.items()}
+    return {"order": mine} | found
+
+
+def blocks(cu: tuple[int, ...], rank: int, size: int) -> list[tuple[int, int]]:
+    """Spans of a rank in zigzag order, by the definition."""
+    out = []
+    for a, b in zip(cu[:-1], cu[1:], strict=True):
+        step = (b - a) // (2 * size)
+        out += [(a + i * step, a + (i + 1) * step) for i in (rank, 2 * size - 1 - rank)]
+    return out
+
+
+def uneven_zigzag(rank: int, size: int) -> str:
+    from fla_npu.torch.parallel import from_zigzag
+
+    try:
+        from_zigzag(torch.zeros(5, 3), axis=0, cu_seqlens=(0, 9, 20) if rank == 1 else (0, 8, 20))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
 # nested groups
 
 

@@ -20,9 +20,9 @@ __all__ = ["ContextParallel", "meet"]
 class ContextParallel:
     """A packing of tokens over the ranks of a group, agreed on by all of them when it is made.
 
-    Tokens are in one contiguous order: rank 0 has the first ones, rank 1 the next, and so on. Zigzag and
-    other load-balanced orders are not this order; bring the tokens into it first (`ulysses` needs no
-    order of its own). Sequences may begin, end and cross ranks anywhere.
+    Tokens are in one contiguous order: rank 0 has the first ones, rank 1 the next, and so on. The zigzag
+    order that balances causal attention is another one: see `from_zigzag`. Sequences may begin, end and
+    cross ranks anywhere.
 
     Args:
         group: ProcessGroup or one-dimensional DeviceMesh; None is all processes, or this one alone where

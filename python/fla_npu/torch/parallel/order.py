@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the load-balanced order of tokens to the contiguous one of this package, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ...checks.metadata import host_ints
+from ...errors import ArgumentError, ArgumentTypeError
+from ...parallel.order import Route, contiguous, route, zigzag
+from .context import meet
+from .group import Group
+from .shared import as_group
+
+__all__ = ["from_zigzag", "to_zigzag"]
+
+
+def from_zigzag(
+    x: Tensor, group: Any = None, *, axis: int, cu_seqlens: Sequence[int] | Tensor | None = None
+) -> Tensor:
+    """Tokens in zigzag order, brought into the contiguous order that every other function here takes.
+
+    In zigzag order every sequence is cut into 2 n equal blocks, and rank r of n holds blocks r and
+    2 n - 1 - r of each, sequence after sequence: causal attention does the same work everywhere then. The
+    recurrence has no use for it. Afterwards rank r holds the r-th n-th of all tokens.
+
+    Args:
+        x: this rank's tokens along `axis`, of any dtype.
+        group: as in `ContextParallel`.
+        cu_seqlens: offsets of the sequences in the tokens of all ranks; None is one sequence.
+
+    Differentiable: gradients take the way back. Errors: ArgumentError for sequences that do not divide by
+    2 n; ParallelError on the other ranks.
+    """
+    return _reordered("from_zigzag", x, group, axis, cu_seqlens, forward=True)
+
+
+def to_zigzag(
+    x: Tensor, group: Any = None, *, axis: int, cu_seqlens: Sequence[int] | Tensor | None = None
+) -> Tensor:
+    """The inverse of `from_zigzag`: from the contiguous order, n equal parts, to zigzag order."""
+    return _reordered("to_zigzag", x, group, axis, cu_seqlens, forward=False)
+
+
+def _reordered(name: str, x: Tensor, group: Any, axis: int, cu_seqlens, forward: bool) -> Tensor:
+    group, label = as_group(group), f"parallel.{name}"
+    error, facts, way = None, {}, None
+    try:
+        way = _way(label, x, group, axis, cu_seqlens, forward)
+        rest = [n for i, n in enumerate(x.shape) if i != axis % x.dim()]
+        facts = {"shape beside the tokens": str(rest), "dtype": str(x.dtype)}
+        facts["cu_seqlens"] = None if cu_seqlens is None else hash(host_ints(label, "cu_seqlens", cu_seqlens))
+    except Exception as refusal:  # whatever it is, the others must hear of it
+        error = refusal
+    if group.size == 1:
+        if error:
+            raise error
+        return x
+    wanted = torch.is_grad_enabled() and error is None and x.requires_grad
+    records = meet(group, label, facts, error, wanted)
+    rows = x.movedim(axis, 0)
+    if any(r.wanted for r in records):
+        out = _Reorder.apply(group, way, torch.zeros((), requires_grad=True), rows)
+    else:
+        out = _moved(group, way, rows)
+    return out.movedim(0, axis)
+
+
+def _way(label: str, x: Any, group: Group, axis: int, cu_seqlens, forward: bool) -> Route:
+    if not isinstance(x, Tensor):
+        raise ArgumentTypeError(f"{label}: x is a {type(x).__name__}; it must be a torch.Tensor")
+    if not -x.dim() <= axis < x.dim():
+        raise ArgumentError(f"{label}: axis = {axis} of a tensor of shape {tuple(x.shape)}")
+    tokens = x.shape[axis]
+    cu = (0, tokens * group.size)
+    if cu_seqlens is not None:
+        cu = host_ints(label, "cu_seqlens", cu_seqlens)
+    if cu[-1] != tokens * group.size:
+        raise ArgumentError(
+            f"{label}: x has {tokens} tokens on each of {group.size} ranks, {tokens * group.size} in all, but "
+            f"cu_seqlens[-1] = {cu[-1]}"
+        )
+    orders = zigzag(group.size, cu, label), contiguous([tokens] * group.size)
+    return route(*(orders if forward else orders[::-1]), group.rank)
+
+
+def _moved(group: Group, way: Route, rows: Tensor) -> Tensor:
+    """[tokens, ...] in the new order."""
+    pieces = [rows[a:b] for spans in way.sends for a, b in spans]
+    rest = rows.shape[1:]
+    per_row = rest.numel()
+    sizes, counts = (
+        [sum(b - a for a, b in spans) * per_row for spans in side] for side in (way.sends, way.receives)
+    )
+    flat = torch.cat(pieces).reshape(-1) if pieces else rows.reshape(-1)
+    arrived = group.scatter(flat, sizes, counts).wait().reshape(-1, *rest)
+    out, at = rows.new_empty(way.tokens, *rest), 0
+    for spans in way.receives:
+        for a, b in spans:
+            out[a:b] = arrived[at : at + b - a]
+            at += b - a
+    return out
+
+
+class _Reorder(torch.autograd.Function):
+    """A permutation over ranks; its gradient is the inverse."""
+
+    @staticmethod
+    def forward(ctx, group, way, anchor, rows):
+        ctx.group, ctx.way = group, way.reversed(rows.shape[0])
+        ctx.save_for_backward(anchor)  # so that a checkpoint's replay gets as far as this
+        return _moved(group, way, rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        assert ctx.saved_tensors
+        return None, None, None, _moved(ctx.group, ctx.way, grad)
