@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import struct
 import threading
 import warnings
@@ -159,7 +160,7 @@ def _refuse_alias(chosen: _opp.Opp) -> None:
         if os.path.lexists(alias):
             raise AbiMismatch(
                 f"{alias} lies beside {library.name}: it would be loaded in place of CANN's {ALIAS}. "
-                f"It is not part of this package; remove it: rm '{alias}'"
+                f"It is not part of this package; remove it: rm {shlex.quote(str(alias))}"
             )
 
 
@@ -275,7 +276,7 @@ def _check_cann(chosen: _opp.Opp, acl: Acl) -> None:
         warnings.warn(
             "CANN reads ASCEND_CUSTOM_OPP_PATH once, when it starts; the kernels of this OPP are not on "
             "it, so calls may fail with 561003 or 561103. Before starting Python:\n"
-            f"  export ASCEND_CUSTOM_OPP_PATH={':'.join(missing)}:$ASCEND_CUSTOM_OPP_PATH",
+            f"  export ASCEND_CUSTOM_OPP_PATH={shlex.quote(':'.join(missing))}:$ASCEND_CUSTOM_OPP_PATH",
             FlaNpuWarning,
             stacklevel=4,
         )
