@@ -3,7 +3,7 @@
 
 The version provider of pyproject.toml and CMake both ask this module, so that the label in a wheel's
 name can't differ from what is inside. Options come from the environment (FLA_NPU_BACKEND,
-FLA_NPU_SOC, FLA_NPU_OPS) or, from CMake, as arguments. Standard library only.
+FLA_NPU_SOC, FLA_NPU_OPS, FLA_NPU_KERNEL_OPTIONS) or, from CMake, as arguments. Standard library only.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ VERSION = "0.1.0"
 BACKENDS = ("auto", "twin", "cann")
 SOCS = ("ascend910b", "ascend910_93")
 # What the CANN build needs of a toolkit; its absence says that the path is something else.
-TOOLKIT_FILES = (
-    "include/aclnn/acl_meta.h",
-    "include/register/op_def.h",
-    "lib64/libnnopbase.so",
-    "tools/op_project_templates/ascendc/customize/cmake/func.cmake",
-)
+TOOLKIT_FILES = ("include/aclnn/acl_meta.h", "include/register/op_def.h", "lib64/libnnopbase.so")
+# The build functions: newer toolkits have a CMake package, CANN 8.1 to 8.3 a project template.
+ASC_PLACES = ("lib64/cmake", "*-linux/lib64/cmake", "compiler/tikcpp/ascendc_kernel_cmake",
+              "*-linux/tikcpp/ascendc_kernel_cmake", "tools/tikcpp/ascendc_kernel_cmake")  # fmt: skip
+TEMPLATE = "tools/op_project_templates/ascendc/customize/cmake/func.cmake"
+JOB_BYTES = 2 << 30  # a compile job of the toolkit, or a C++ one with template code
 
 
 class ConfigError(ValueError):
@@ -46,6 +46,8 @@ def choose_backend(asked: str) -> tuple[str, str]:
             "set_env.sh first, or build the CPU twin with FLA_NPU_BACKEND=twin"
         )
     missing = [name for name in TOOLKIT_FILES if not (Path(home) / name).exists()]
+    if not asc_folder(home) and not (Path(home) / TEMPLATE).exists():
+        missing.append(f"ASCConfig.cmake (newer toolkits) or {TEMPLATE} (CANN 8.1 to 8.3)")
     if missing:
         state = "has no " + " and no ".join(missing) if Path(home).is_dir() else "is not a directory"
         raise ConfigError(
@@ -53,6 +55,12 @@ def choose_backend(asked: str) -> tuple[str, str]:
             "(source <toolkit>/set_env.sh), or unset it or set FLA_NPU_BACKEND=twin to build the CPU twin"
         )
     return "cann", home
+
+
+def asc_folder(home: str) -> str:
+    """Folder of ASCConfig.cmake, by which newer toolkits are used; '' when there is none."""
+    found = [path.parent for place in ASC_PLACES for path in Path(home).glob(f"{place}/**/ASCConfig.cmake")]
+    return str(found[0]) if found else ""
 
 
 def cann_version(home: str) -> str:
@@ -68,11 +76,33 @@ def cann_version(home: str) -> str:
 
 
 def choose_socs(text: str) -> list[str]:
-    socs = [part for part in re.split(r"[,; ]+", text.lower()) if part] or [SOCS[0]]
+    asked = [part for part in re.split(r"[,; ]+", text.lower()) if part]
+    socs = list(dict.fromkeys(asked)) or [SOCS[0]]
     strange = [soc for soc in socs if soc not in SOCS]
     if strange:
         raise ConfigError(f"FLA_NPU_SOC = {', '.join(strange)}; known chips are {', '.join(SOCS)}")
     return socs
+
+
+def choose_kernel_options(text: str, backend: str) -> list[str]:
+    """Options for the toolkit's kernel compiler: -g, -O0, -sanitizer, --save-temp-files, -D..."""
+    options = [part for part in re.split(r"[; ]+", text) if part]
+    strange = [part for part in options if not part.startswith("-")]
+    if strange:
+        raise ConfigError(f"FLA_NPU_KERNEL_OPTIONS names {', '.join(strange)}; an option begins with '-'")
+    if options and backend == "twin":
+        raise ConfigError(
+            f"FLA_NPU_KERNEL_OPTIONS = {text} is for CANN's kernel compiler, this build is for the CPU twin, "
+            "whose checked mode needs no build option; unset it, or build with FLA_NPU_BACKEND=cann"
+        )
+    return options
+
+
+def jobs() -> int:
+    """Parallel jobs: one per CPU of the process, as far as the memory goes."""
+    cpus = len(os.sched_getaffinity(0))
+    found = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
+    return max(1, min(cpus, (int(found.group(1)) << 10) // JOB_BYTES if found else cpus))
 
 
 def choose_ops(text: str) -> list[str]:
@@ -109,7 +139,7 @@ def local_label(backend: str, home: str, socs: list[str]) -> str:
     return re.sub(r"[^a-z0-9.]+", ".", ".".join(parts).lower()).strip(".")
 
 
-def decide(backend: str, socs: str, ops: str) -> dict:
+def decide(backend: str, socs: str, ops: str, kernel_options: str = "") -> dict:
     chosen, home = choose_backend(backend or "auto")
     names = choose_socs(socs)
     return {
@@ -119,6 +149,8 @@ def decide(backend: str, socs: str, ops: str) -> dict:
         "ops": choose_ops(ops),
         "cann": cann_version(home) if home else "",
         "cann_home": home,
+        "cann_asc": asc_folder(home) if home else "",
+        "kernel_options": choose_kernel_options(kernel_options, chosen),
         "git": git_revision(),
     }
 
@@ -132,22 +164,26 @@ class Version:
     def dynamic_metadata(self, settings: dict, project: dict) -> dict:
         if self.state == "sdist":
             return {"version": VERSION}
-        options = [os.environ.get(f"FLA_NPU_{key}", "") for key in ("BACKEND", "SOC", "OPS")]
+        options = [
+            os.environ.get(f"FLA_NPU_{key}", "") for key in ("BACKEND", "SOC", "OPS", "KERNEL_OPTIONS")
+        ]
         try:
             return {"version": decide(*options)["version"]}
         except ConfigError as error:
-            raise SystemExit(f"fla-npu: {error}") from None
+            raise SystemExit(f"fla-npu: step 'options' failed: {error}") from None
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Decide what to build and write it as JSON.")
-    for name in ("backend", "soc", "ops", "compiler", "arch", "build-type", "out"):
+    parser = argparse.ArgumentParser(
+        description="Decide what to build and write it as JSON.", allow_abbrev=False
+    )
+    for name in ("backend", "soc", "ops", "kernel-options", "compiler", "arch", "build-type", "out"):
         parser.add_argument(f"--{name}", default="")
     asked = parser.parse_args()
     try:
-        config = decide(asked.backend, asked.soc, asked.ops)
+        config = decide(asked.backend, asked.soc, asked.ops, asked.kernel_options)
     except ConfigError as error:
-        print(f"fla-npu: {error}", file=sys.stderr)
+        print(f"fla-npu: step 'options' failed: {error}", file=sys.stderr)
         return 1
     arch = {"AMD64": "x86_64", "arm64": "aarch64"}.get(asked.arch, asked.arch)
     config |= {"compiler": asked.compiler, "arch": arch, "build_type": asked.build_type}

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The PEP 517 backend of this project: scikit-build-core, with the project's options in one place.
 
-FLA_NPU_BACKEND, FLA_NPU_SOC and FLA_NPU_OPS may come from the environment or as config settings
+FLA_NPU_BACKEND, _SOC, _OPS and _KERNEL_OPTIONS may come from the environment or as config settings
 (`pip install . -C FLA_NPU_BACKEND=twin`, also spelled cmake.define.FLA_NPU_BACKEND). Both the version
 label and CMake read them, so settings are turned into environment variables here. MAX_JOBS, known from
-other packages, limits the build like CMAKE_BUILD_PARALLEL_LEVEL.
+other packages, limits the build like CMAKE_BUILD_PARALLEL_LEVEL; without either the memory does.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from build_config import ConfigError, decide
+from build_config import ConfigError, decide, jobs
 from scikit_build_core import build as backend
 
-OPTIONS = ("FLA_NPU_BACKEND", "FLA_NPU_SOC", "FLA_NPU_OPS")
+OPTIONS = ("FLA_NPU_BACKEND", "FLA_NPU_SOC", "FLA_NPU_OPS", "FLA_NPU_KERNEL_OPTIONS")
 
 
 def _settings(config_settings: dict | None) -> dict:
@@ -29,9 +29,7 @@ def _settings(config_settings: dict | None) -> dict:
         for key in (name, f"cmake.define.{name}"):
             if key in left:
                 os.environ[name] = str(left.pop(key))
-    jobs = os.environ.get("MAX_JOBS")
-    if jobs:
-        os.environ.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", jobs)
+    os.environ.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", os.environ.get("MAX_JOBS") or str(jobs()))
     return left
 
 
@@ -41,7 +39,7 @@ def _checked(config_settings: dict | None) -> dict:
     try:
         decide(*(os.environ.get(name, "") for name in OPTIONS))
     except ConfigError as error:
-        raise SystemExit(f"fla-npu cannot be built: {error}") from None
+        raise SystemExit(f"fla-npu cannot be built, step 'options' failed: {error}") from None
     return left
 
 

@@ -3,14 +3,15 @@
 
     pack.py --build <build dir> --source <checkout> --out <build dir>/package
 
-layout.json says what a twin OPP consists of; for CANN the tree that the toolkit's own build installed is
-taken as it is. The result holds exactly the files of this build: what an earlier one left is removed,
-what is missing is an error. Files are rewritten only when they change.
+layout.json says what an OPP consists of; for CANN it starts from the tree that the toolkit's own build
+installed, which must have what the run time looks for. The result holds exactly the files of this build:
+what an earlier one left is removed, what is missing is an error. Files are rewritten only when they change.
 """
 
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import hashlib
 import json
 import re
@@ -37,30 +38,44 @@ class Packer:
         self.ops = [load(self.specs[name]) for name in self.config["ops"]]
         artifacts = json.loads((build / "artifacts.json").read_text())
         self.artifacts = {name: Path(path) for name, path in artifacts.items()}
-        self.soc = self.config["socs"][0]  # the twin's kernels are the same for every chip
         self.files: dict[str, bytes] = {}
 
-    def add_twin(self) -> None:
-        for entry in json.loads((ROOT / "layout.json").read_text())["twin"]:
-            for op in self.ops if "{op}" in entry["path"] else [None]:
-                names = {"arch": self.config["arch"], "soc": self.soc}
-                names |= {"op": op.name, "op_type": op.op_type} if op else {}
-                self._add_entry(entry, names, op)
+    def add_layout(self) -> None:
+        """Every entry of the backend's layout, per operator and per chip."""
+        backend = self.config["backend"]
+        socs = self.config["socs"][:1] if backend == "twin" else self.config["socs"]
+        for entry in json.loads((ROOT / "layout.json").read_text())[backend]:
+            path = entry["path"]
+            for op in self.ops if "{op}" in path or "{op_type}" in path else [None]:
+                for soc in socs if "{soc}" in path else socs[:1]:
+                    names = {"arch": self.config["arch"], "soc": soc, "cann": self.config["cann"]}
+                    names |= {"op": op.name, "op_type": op.op_type} if op else {}
+                    self._add_entry(entry, names, op)
 
     def _add_entry(self, entry: dict, names: dict, op: Op | None) -> None:
         if "source" in entry:
             for path in sorted((self.source / entry["source"]).iterdir()):
                 self._add(entry["path"].format(name=path.name, **names), path.read_bytes())
             return
+        place = entry["path"].format(**names)
+        if "built" in entry or "made" in entry:
+            if fnmatch.filter(self.files, f"opp/{place}"):
+                return
+            if "built" in entry:
+                raise KeyError(f"{place} is not in the tree that the toolkit installed")
         if "target" in entry:
             data = self.artifacts[entry["target"].format(**names)].read_bytes()
         elif "generated" in entry:
             data = (self.build / "generated" / entry["generated"].format(**names)).read_bytes()
         elif "text" in entry:
-            data = entry["text"].encode()
+            data = entry["text"].format(**names).encode()
         else:
-            data = (json.dumps(self._make(entry["make"], op), indent=2) + "\n").encode()
-        self._add(entry["path"].format(**names), data)
+            kernel = op and self.artifacts.get(f"kernel_{op.name}")
+            made = emit_info.make(
+                entry.get("make") or entry["made"], self.ops, op, names["soc"], self.files, kernel
+            )
+            data = (json.dumps(made, indent=2) + "\n").encode()
+        self._add(place, data)
 
     def add_tree(self, tree: Path) -> None:
         """The OPP that CANN's build installed; symbolic links become the files they name."""
@@ -70,14 +85,6 @@ class Packer:
 
     def _add(self, path: str, data: bytes) -> None:
         self.files["opp/" + path] = data
-
-    def _make(self, what: str, op: Op | None) -> dict:
-        """A description in CANN's form, made from the contracts."""
-        if what == "kernel_info":
-            return emit_info.kernel_info(op, self.artifacts[f"kernel_{op.name}"].read_bytes())
-        return (
-            emit_info.ops_info(self.ops) if what == "ops_info" else emit_info.binary_info(self.ops, self.soc)
-        )
 
     def add_manifest(self) -> None:
         """manifest.json: what this OPP is, what each operator's prototype was, every file's hash."""
@@ -90,6 +97,10 @@ class Packer:
             key: self.config[key]
             for key in ("version", "backend", "socs", "arch", "cann", "git", "compiler", "build_type")
         }
+        head |= {"kernel_options": self.config["kernel_options"]} if self.config["kernel_options"] else {}
+        # A recorded toolkit's objects hold no code: such an OPP must not pass for one that runs.
+        marked = any(emit_info.PLACEHOLDER in data for data in self.files.values())
+        head |= {"placeholder": True} if marked else {}
         manifest = {
             "schema": 1,
             "build_id": self._build_id(),
@@ -143,14 +154,13 @@ def main() -> int:
     asked = parser.parse_args()
     packer = Packer(asked.build, asked.source)
     try:
-        if packer.config["backend"] == "twin":
-            packer.add_twin()
-        else:
+        if packer.config["backend"] == "cann":
             packer.add_tree(asked.build / "cann/install/packages")
+        packer.add_layout()
         packer.add_contracts()
         packer.add_manifest()
     except (OSError, KeyError) as error:
-        print(f"pack.py: the build left something out: {error}", file=sys.stderr)
+        print(f"fla-npu: step 'pack' failed: the build left something out: {error}", file=sys.stderr)
         return 1
     packer.write(asked.out)
     return 0

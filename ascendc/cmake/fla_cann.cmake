@@ -1,56 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-# The CANN backend: an operator project in the form that the toolkit's own build scripts expect (those of
-# its msopgen template, CANN 8.1), configured, built and installed by them; pack.py takes the result.
-# Written against the scripts of CANN 8.1.RC1; no machine of this project has a toolkit: not yet run with one.
-set(project ${CMAKE_BINARY_DIR}/cann/project)
-set(common ${FLA_ASCENDC}/common)
-file(REMOVE_RECURSE ${project})   # what an earlier configuration left must not be packed
-file(COPY ${FLA_CANN_HOME}/tools/op_project_templates/ascendc/customize/cmake
-  ${FLA_ASCENDC}/cmake/cann_project/CMakeLists.txt DESTINATION ${project})
-file(GLOB stages RELATIVE ${common}/stages ${common}/stages/*)
-list(JOIN stages "|" stages)
-
-# Copies sources into one folder, by patterns. The toolkit's kernel compiler is given no include path of ours:
-# headers are found beside the file that includes them, so an include of a stage's header loses its folder.
-function(fla_lay_out folder)
-  file(GLOB files ${ARGN})
-  foreach(file IN LISTS files)
-    file(READ ${file} text)
-    string(REGEX REPLACE "#include \"(stages|${stages})/" "#include \"" text "${text}")
-    get_filename_component(name ${file} NAME)
-    file(WRITE ${folder}/${name} "${text}")
-  endforeach()
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files})
-endfunction()
-
-set(host ${common}/host/*.cpp ${common}/host/*.h ${common}/host/stages/* ${common}/stages/*/*_tiling_data.h)
-fla_lay_out(${project}/op_host ${host} ${common}/cann/host_entry.*)
-fla_lay_out(${project}/op_api ${host} ${common}/cann/l2_call.*)
+# The CANN backend: an operator project (cann_project/CMakeLists.txt) is laid out, configured, built and
+# installed by the toolkit's own build functions, step by step; pack.py takes the result. Whatever step fails
+# stops the build with its name, the operator at fault and a log. Driven by the recorded toolkit of
+# tests/cann_toolkit; no machine of this project has a real one: not yet run with one.
+set(cann ${CMAKE_BINARY_DIR}/cann)
+set(project ${cann}/project)
+file(COPY ${CMAKE_CURRENT_LIST_DIR}/cann_project/CMakeLists.txt DESTINATION ${project})
+file(REMOVE_RECURSE ${project}/cmake ${cann}/build/CMakeCache.txt)   # nothing of another toolkit is remembered
+if(NOT FLA_CANN_ASC)   # CANN 8.1 to 8.3 have the functions in the project template, newer ones a CMake package
+  file(COPY ${FLA_CANN_HOME}/tools/op_project_templates/ascendc/customize/cmake DESTINATION ${project})
+endif()
 
 function(fla_add_op op op_type cores)
-  set(dir ${FLA_ASCENDC}/ops/${op})
-  set(generated ${FLA_GENERATED}/${op})
-  set(plans ${dir}/op_host/* ${dir}/op_kernel/*_tiling_data.h ${generated}/${op}_contract.*)
-  fla_lay_out(${project}/op_host ${plans} ${generated}/${op}_def.cpp ${generated}/${op}_tiling.cpp
-    ${generated}/${op}_infershape.cpp)
-  fla_lay_out(${project}/op_api ${plans} ${generated}/aclnn_${op}.* ${generated}/${op}_l0.*)
-  fla_lay_out(${project}/op_kernel/${op} ${dir}/op_kernel/* ${common}/kernel/*.h ${common}/stages/*/*.h)
-  file(APPEND ${project}/ops.cmake "list(APPEND FLA_OPS ${op_type}:${op})\n")
+  set_property(GLOBAL APPEND PROPERTY FLA_CANN_OPS ${op})
+  set_property(GLOBAL APPEND PROPERTY FLA_CANN_NAMES ${op_type}:${op})
 endfunction()
 
 function(fla_finish)
-  set(build ${CMAKE_BINARY_DIR}/cann/build)
-  # Makefiles: the toolkit's scripts pass $(MAKE) on. Jobs come from CMAKE_BUILD_PARALLEL_LEVEL.
+  get_property(ops GLOBAL PROPERTY FLA_CANN_OPS)
+  get_property(names GLOBAL PROPERTY FLA_CANN_NAMES)
+  list(JOIN names " " names)
+  execute_process(COMMAND ${Python3_EXECUTABLE} ${FLA_ASCENDC}/codegen/cann_project.py ${FLA_ASCENDC}
+    ${FLA_GENERATED} ${project} ${ops} COMMAND_ERROR_IS_FATAL ANY)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${FLA_ASCENDC}/ops/*.h ${FLA_ASCENDC}/ops/*.cpp
+    ${FLA_ASCENDC}/common/*.h ${FLA_ASCENDC}/common/*.cpp)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${sources}
+    ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/cann_project/CMakeLists.txt)
+  # The project's options, as a cache file: lists stay lists.
+  file(WRITE ${cann}/options.cmake "")
+  foreach(option
+      "CMAKE_BUILD_TYPE=${CMAKE_BUILD_TYPE}" "CMAKE_INSTALL_PREFIX=${cann}/install"
+      "CMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}" "CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}"
+      "CMAKE_CXX_FLAGS=${CMAKE_CXX_FLAGS}" "ASC_DIR=${FLA_CANN_ASC}" "ASCEND_CANN_PACKAGE_PATH=${FLA_CANN_HOME}"
+      "ASCEND_PYTHON_EXECUTABLE=${Python3_EXECUTABLE}" "ASCEND_COMPUTE_UNIT=${FLA_SOCS}" "vendor_name=fla_npu"
+      "FLA_KERNEL_OPTIONS=${FLA_KERNEL_OPTIONS}" "FLA_BUILD_ID_SOURCE=${CMAKE_BINARY_DIR}/build_id.cpp"
+      "ENABLE_SOURCE_PACKAGE=OFF" "ENABLE_BINARY_PACKAGE=ON")
+    string(REGEX REPLACE "^([^=]+)=(.*)$" "set(\\1 [==[\\2]==] CACHE STRING \"\")\n" line "${option}")
+    file(APPEND ${cann}/options.cmake "${line}")
+  endforeach()
+  # Makefiles: the toolkit's scripts pass $(MAKE) on.
+  set(configure ${CMAKE_COMMAND} -G "Unix Makefiles" -C ${cann}/options.cmake -S ${project} -B ${cann}/build)
+  macro(fla_step name)
+    string(REPLACE " " "_" file ${name})
+    list(APPEND steps COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/opp_package/step.py ${name}
+      ${cann}/log/${file}.log "${names}" ${ARGN})
+  endmacro()
+  if(NOT FLA_CANN_ASC)   # what newer toolkits do inside npu_op_code_gen
+    fla_step("configure" ${configure} -DFLA_STAGE=registrations)
+    fla_step("registrations" ${CMAKE_COMMAND} --build ${cann}/build --target ascend_all_ops)
+    fla_step("opbuild" ${CMAKE_COMMAND} --build ${cann}/build --target fla_opbuild)
+  endif()
+  fla_step("configure package" ${configure} -DFLA_STAGE=package)
+  fla_step("host side" ${CMAKE_COMMAND} --build ${cann}/build)
+  fla_step("kernels" ${CMAKE_COMMAND} --build ${cann}/build --target binary)
+  fla_step("install" ${CMAKE_COMMAND} --install ${cann}/build)
   add_custom_target(cann_opp
-    COMMAND ${CMAKE_COMMAND} -S ${project} -B ${build} -G "Unix Makefiles"
-      -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=${CMAKE_BINARY_DIR}/cann/install
-      -DASCEND_CANN_PACKAGE_PATH=${FLA_CANN_HOME} -DASCEND_PYTHON_EXECUTABLE=${Python3_EXECUTABLE}
-      "-DASCEND_COMPUTE_UNIT=${FLA_SOCS}" -Dvendor_name=fla_npu
-      -DFLA_BUILD_ID_SOURCE=${CMAKE_BINARY_DIR}/build_id.cpp -DENABLE_SOURCE_PACKAGE=OFF -DENABLE_BINARY_PACKAGE=ON
-    COMMAND ${CMAKE_COMMAND} --build ${build}
-    COMMAND ${CMAKE_COMMAND} --build ${build} --target binary
-    COMMAND ${CMAKE_COMMAND} -E rm -rf ${CMAKE_BINARY_DIR}/cann/install
-    COMMAND ${CMAKE_COMMAND} --install ${build}
+    COMMAND ${CMAKE_COMMAND} -E rm -rf ${cann}/install ${cann}/log ${cann}/build/binary
+      ${cann}/build/fla_kernels ${steps}
     COMMENT "Building the OPP with the CANN toolkit at ${FLA_CANN_HOME}" VERBATIM)
   add_dependencies(cann_opp fla_build_id)
   set_property(GLOBAL APPEND PROPERTY FLA_STEPS cann_opp)

@@ -40,7 +40,8 @@ __attribute__((used, section(".note.fla_npu"), aligned(4))) const Note note = {{
 def build_id(config: Path) -> str:
     digest = hashlib.sha256()
     settings = json.loads(config.read_text())
-    del settings["git"], settings["cann_home"]  # where and when, not what
+    for where_and_when in ("git", "cann_home", "cann_asc"):
+        del settings[where_and_when]
     digest.update(json.dumps(settings, sort_keys=True).encode())
     files = [ROOT / "CMakeLists.txt"]
     for folder in FOLDERS:

@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
             for name, text in files.items():
                 write(Path(arguments[2]) / name, text)
     except (ContractError, ValueError, OSError) as error:
-        print(f"generate.py: {error}", file=sys.stderr)
+        print(f"fla-npu: step 'generate' failed: {error}", file=sys.stderr)
         return 1
     return 0
 

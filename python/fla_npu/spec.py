@@ -43,6 +43,7 @@ class Param:
     c: str = ""  # name in the C prototype
     optional: bool = False
     dtypes: tuple[str, ...] = ()
+    like: str = ""  # the input whose dtype this output has
     type: str = ""  # of an attr: bool, int, double, string
     default: object = None
     values: tuple = ()
@@ -121,6 +122,7 @@ def _param(entry: dict) -> Param:
         c=entry.get("c", entry[kind]),
         optional=bool(entry.get("optional", False)),
         dtypes=tuple(entry.get("dtypes", ())),
+        like=entry.get("like", ""),
         type=entry.get("type", ""),
         default=entry.get("default"),
         values=tuple(entry.get("values", ())),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-OPTIONS = ("FLA_NPU_BACKEND", "FLA_NPU_SOC", "FLA_NPU_OPS", "ASCEND_HOME_PATH")
+OPTIONS = ("FLA_NPU_BACKEND", "FLA_NPU_SOC", "FLA_NPU_OPS", "FLA_NPU_KERNEL_OPTIONS", "ASCEND_HOME_PATH")
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def config():
 def toolkit(config, tmp_path):
     """A folder with the files that make a toolkit one; nothing in it works."""
     home = tmp_path / "toolkit"
-    for name in config.TOOLKIT_FILES:
+    for name in (*config.TOOLKIT_FILES, config.TEMPLATE):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).touch()
     (home / "version.cfg").write_text("runtime_running_version=[8.1.RC1:8.1.RC1]\n")
@@ -80,6 +80,8 @@ def test_half_a_toolkit_names_what_is_missing(config, toolkit, monkeypatch):
         (("gpu", "", ""), "FLA_NPU_BACKEND = gpu; it is one of auto, twin, cann"),
         (("cann", "", ""), "ASCEND_HOME_PATH is not set"),
         (("", "ascend310p", ""), "FLA_NPU_SOC = ascend310p; known chips are"),
+        (("", "", "", "-g"), "FLA_NPU_KERNEL_OPTIONS = -g is for CANN's kernel compiler"),
+        (("", "", "", "g"), "FLA_NPU_KERNEL_OPTIONS names g; an option begins with '-'"),
         (("", "", "chunk_fwd"), "FLA_NPU_OPS names chunk_fwd; the operators are chunk_fwd_h"),
     ],
 )
@@ -87,6 +89,40 @@ def test_wrong_options(config, options, text):
     with pytest.raises(config.ConfigError) as refused:
         config.decide(*options)
     assert text in str(refused.value)
+
+
+def test_newer_toolkits_are_known_by_their_package(config, toolkit, monkeypatch):
+    monkeypatch.setenv("ASCEND_HOME_PATH", str(toolkit))
+    assert config.decide("", "", "")["cann_asc"] == ""
+    (toolkit / config.TEMPLATE).unlink()
+    with pytest.raises(config.ConfigError, match="has no ASCConfig.cmake"):
+        config.decide("", "", "")
+    folder = toolkit / "aarch64-linux/lib64/cmake/ASC"
+    folder.mkdir(parents=True)
+    (folder / "ASCConfig.cmake").touch()
+    made = config.decide("", "ascend910b ascend910b;ascend910_93", "", "-g -sanitizer;-DX=1")
+    assert made["cann_asc"] == str(folder)
+    assert made["socs"] == ["ascend910b", "ascend910_93"]  # each once
+    assert made["kernel_options"] == ["-g", "-sanitizer", "-DX=1"]
+
+
+@pytest.mark.parametrize(("free", "expected"), [(1 << 20, 1), (7 << 20, 3), (1 << 40, 8)])
+def test_jobs_go_as_far_as_the_memory(config, monkeypatch, free, expected):
+    monkeypatch.setattr(config.os, "sched_getaffinity", lambda pid: range(8))
+    monkeypatch.setattr(config.Path, "read_text", lambda path: f"MemTotal: 1 kB\nMemAvailable: {free} kB\n")
+    assert config.jobs() == expected
+
+
+def test_max_jobs_outranks_the_memory(monkeypatch):
+    pytest.importorskip("scikit_build_core")
+    code = "import fla_build, os; fla_build._settings({}); print(os.environ['CMAKE_BUILD_PARALLEL_LEVEL'])"
+    for given, expected in (
+        ({"MAX_JOBS": "7"}, "7"),
+        ({"CMAKE_BUILD_PARALLEL_LEVEL": "5", "MAX_JOBS": "7"}, "5"),
+    ):
+        environment = {**os.environ, **given, "PYTHONPATH": str(ROOT / "opp_package")}
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+        assert done.stdout.strip() == expected, done.stderr
 
 
 def test_subset_and_separators(config):
@@ -164,6 +200,7 @@ def test_install_fails_with_the_reason(tmp_path):
     )
     assert done.returncode != 0
     assert (
-        "fla-npu cannot be built: ASCEND_HOME_PATH =" in done.stderr and "is no CANN toolkit" in done.stderr
+        "fla-npu cannot be built, step 'options' failed: ASCEND_HOME_PATH =" in done.stderr
+        and "is no CANN toolkit" in done.stderr
     )
     assert not list(tmp_path.iterdir())

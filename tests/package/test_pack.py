@@ -30,6 +30,7 @@ def make_build(build: Path, ops: list[str]) -> Path:
         "compiler": "GNU 1",
         "arch": "x86_64",
         "build_type": "Release",
+        "kernel_options": [],
     }
     (build / "build_config.json").write_text(json.dumps(config))
     (build / "build_id.cpp").write_text(f'const char fla_build_id[33] = "{BUILD}";\n')
@@ -97,6 +98,7 @@ def test_layout(build):
     for op, op_type in OPS.items():
         expected |= {vendor + f"op_api/include/aclnn_{op}.h", impl + f"kernel/ascend910b/{op}/{op_type}.so"}
         expected |= {impl + f"kernel/ascend910b/{op}/{op_type}.json"}
+        expected |= {impl + f"kernel/config/ascend910b/{op}.json"}
     expected |= {
         vendor + f"op_api/include/{p.relative_to(ROOT / 'ascendc/twin/include')}"
         for folder in ("acl", "aclnn")

@@ -10,6 +10,7 @@ import re
 from .. import spec as contracts
 from ..opp import parse_manifest
 from .elf import Elf, ElfFault, read_elf
+from .kernels import check_kernels
 from .tree import LIBRARY, Place
 
 __all__ = ["check"]
@@ -26,6 +27,9 @@ def check(places: list[Place], only: list[str], arch: str | None) -> dict:
     """Everything --json prints: vendors, per operator what was found, findings, ok."""
     names = [contracts.spec(name).name for name in only] or list(contracts.names())
     vendors = [_Vendor(place, prefix, arch) for place in places for prefix in place.vendors]
+    for vendor in vendors:
+        provided = [spec for spec in map(contracts.spec, names) if vendor.provides(spec)]
+        vendor.check_metadata(provided)
     findings = [finding for vendor in vendors for finding in vendor.findings]
     ops = {name: _operator(contracts.spec(name), vendors, findings) for name in names}
     for place in places:
@@ -69,6 +73,7 @@ class _Vendor:
         self._check_build_ids()
         self._check_files()
         self._check_config()
+        self._check_manifest()
 
     def error(self, text: str, op: str = "") -> None:
         self.findings.append(_error(self.name, text, op))
@@ -76,13 +81,18 @@ class _Vendor:
     def warn(self, text: str) -> None:
         self.findings.append({"level": "warning", "where": self.name, "op": "", "text": text})
 
+    def provides(self, op: contracts.OpSpec) -> bool:
+        return self.api is not None and set(op.symbols) <= self.api.functions
+
     def read(self, name: str) -> bytes:
         return self.place.files[self.files[name]]()
 
     def _manifest(self) -> dict:
         """The OPP's manifest. A foreign OPP has none, and a vendor that stands alone doesn't either."""
         # Vendors that share a root keep their manifests in their own directories.
-        name = next((n for n in ("manifest.json", self.prefix + "manifest.json") if n in self.place.files), "")
+        name = next(
+            (n for n in ("manifest.json", self.prefix + "manifest.json") if n in self.place.files), ""
+        )
         if not name:
             self.warn("no manifest.json: names are checked, signatures, hashes and build ids can't be")
             return {}
@@ -142,7 +152,11 @@ class _Vendor:
         """Files of this vendor that the manifest lists: path -> {sha256, size}."""
         listed = self.manifest.get("files", {})
         if not self.prefix:  # the vendor directory alone, under whatever name
-            return {f.split("/", 2)[2]: v for f, v in listed.items() if f.startswith("vendors/") and f.count("/") > 1}
+            return {
+                f.split("/", 2)[2]: v
+                for f, v in listed.items()
+                if f.startswith("vendors/") and f.count("/") > 1
+            }
         return {f[len(self.prefix) :]: v for f, v in listed.items() if f.startswith(self.prefix)}
 
     def _check_config(self) -> None:
@@ -156,6 +170,32 @@ class _Vendor:
             )
         elif hashlib.sha256(self.place.files[CONFIG]()).hexdigest() != entry.get("sha256"):
             self.warn(f"{CONFIG} is not the file that was packed: its order decides which vendor wins")
+
+    def _check_manifest(self) -> None:
+        """What the manifest says of the whole OPP against what lies there."""
+        twin = "op_api/lib/libfla_twin.so" in self.files
+        said = self.manifest.get("backend")
+        if said is not None and self.place.kind != "library" and said != ("twin" if twin else "cann"):
+            there = "there" if twin else "not there"
+            self.error(f"the manifest says backend {said}, but op_api/lib/libfla_twin.so is {there}")
+        arch = self.manifest.get("arch")
+        others = sorted({elf.machine for elf in self.elves.values()} - {arch})
+        if arch is not None and others:
+            self.error(f"the manifest says {arch}, but there are libraries for {', '.join(others)}")
+        if self.manifest.get("placeholder"):
+            self.error(
+                "the manifest says that kernels are placeholders of a recorded toolkit: this OPP can't run"
+            )
+        for name, elf in self.elves.items():
+            outside = [path for path in elf.runpath if path.startswith("/")]
+            if outside:
+                self.error(f"{name} searches {', '.join(outside)}, a folder of the machine it was built on")
+
+    def check_metadata(self, ops: list[contracts.OpSpec]) -> None:
+        """CANN's JSON descriptions. The twin finds its kernels by their paths and reads none."""
+        if self.backend == "cann":
+            for soc in self.socs():
+                check_kernels(ops, soc, self.files, self.read, self.error)
 
     def _check_files(self) -> None:
         """The manifest lists every file with its hash: what is gone, changed or added shows."""
@@ -216,7 +256,7 @@ class _Vendor:
 
 def _operator(op: contracts.OpSpec, vendors: list[_Vendor], findings: list[dict]) -> dict:
     """One row of the table; what is wrong goes to the findings."""
-    providers = [v for v in vendors if v.api and set(op.symbols) <= v.api.functions]
+    providers = [v for v in vendors if v.provides(op)]
     # A second library with the same name: which one is called depends on who opens it first.
     foreign = [
         (v, name)

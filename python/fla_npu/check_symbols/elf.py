@@ -32,6 +32,7 @@ class Elf:
     data: set[str] = field(default_factory=set)
     imported: set[str] = field(default_factory=set)
     needed: list[str] = field(default_factory=list)
+    runpath: list[str] = field(default_factory=list)
     build_id: str = ""
 
     def why_not(self, name: str) -> str:
@@ -85,6 +86,10 @@ def _read(elf: ELFFile, data: bytes) -> Elf:
     if dynamic is None:
         raise ElfFault("has no dynamic segment: a loader can't use it")
     result.needed = [tag.needed for tag in dynamic.iter_tags("DT_NEEDED")]
+    for tag in dynamic.iter_tags():
+        if tag.entry.d_tag in ("DT_RPATH", "DT_RUNPATH"):
+            text = tag.rpath if tag.entry.d_tag == "DT_RPATH" else tag.runpath
+            result.runpath += [part for part in text.split(":") if part]
     for symbol in dynamic.iter_symbols():
         _sort_symbol(elf, data, symbol, result)
     return result
