@@ -29,6 +29,9 @@ class _Group(click.Group):
     def invoke(self, ctx: click.Context):
         from .owner import refuse_mixture
 
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):  # a path may hold what the terminal can't show
+                stream.reconfigure(errors="backslashreplace")
         try:
             refuse_mixture()
             return super().invoke(ctx)

@@ -35,7 +35,7 @@ def isa_name() -> str:
     try:
         path = loader.current().twin_library
         function = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL).fla_twin_isa
-    except (FlaNpuError, OSError, AttributeError):
+    except (FlaNpuError, OSError, AttributeError, UnicodeDecodeError):
         return ""
     function.restype = ctypes.c_char_p
     return (function() or b"").decode()

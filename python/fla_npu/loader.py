@@ -40,6 +40,14 @@ ALIAS = "libopapi.so"
 DEVICE = Path("/dev/davinci0")  # the driver's first NPU
 
 
+def _has(cdll: ctypes.CDLL, symbol: str) -> bool:
+    try:
+        getattr(cdll, symbol)
+    except (AttributeError, UnicodeDecodeError):  # the loader's text names a path that is not UTF-8
+        return False
+    return True
+
+
 @dataclass(frozen=True, eq=False)
 class Library:
     """One opened operator library."""
@@ -48,7 +56,7 @@ class Library:
     cdll: ctypes.CDLL
 
     def has(self, symbol: str) -> bool:
-        return hasattr(self.cdll, symbol)
+        return _has(self.cdll, symbol)
 
     def provides(self) -> list[str]:
         """Operators of this version's contracts that the library has completely."""
@@ -65,7 +73,7 @@ class Acl:
     def find(self, name: str):
         """The function as a ctypes object; OppNotFound when no library has it."""
         for cdll in self.libraries:
-            if hasattr(cdll, name):
+            if _has(cdll, name):
                 return getattr(cdll, name)
         raise OppNotFound(f"{self.path} lacks the ACL function {name}; install the OPP again")
 
@@ -87,7 +95,7 @@ class Binding:
             "execute": _address(getattr(self.library.cdll, second)),
         }
         for name in (*ACL_FUNCTIONS, "aclrtSynchronizeStream"):
-            function = next((getattr(c, name) for c in self.acl.libraries if hasattr(c, name)), None)
+            function = next((getattr(c, name) for c in self.acl.libraries if _has(c, name)), None)
             table[name] = _address(function) if function is not None else 0
         return table
 
@@ -197,8 +205,8 @@ def _dlopen(path: Path | str, what: str) -> ctypes.CDLL:
             f"{what} {path} cannot be loaded: permission denied for uid {os.getuid()}; make it readable "
             "(chmod a+rX) or run as its owner"
         ) from error
-    except OSError as error:
-        text = str(error)
+    except (OSError, UnicodeDecodeError) as error:
+        text = str(error) if isinstance(error, OSError) else repr(error.object)
         if "cannot open shared object" in text and not text.startswith(str(path)):
             raise OppNotFound(
                 f"{what} {path} needs a library that is not there: {text}. For a CANN build, source "

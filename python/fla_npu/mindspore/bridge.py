@@ -9,6 +9,7 @@ sources, the operator contracts and the compiler.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -87,8 +88,9 @@ def _compile(compiler: Compiler, entry: Path) -> None:
             seconds = compile_module(compiler, tools, order, made, f"{MODULE}.so", _say)
         except BridgeBuildError as error:
             # Left for those who waited for us: they fail with this text instead of trying again.
-            (made / "failure.txt").write_text(str(error), encoding="utf-8")
-            publish(made / "failure.txt", entry / "failure.txt")
+            with contextlib.suppress(OSError):  # the disk may be full: then they try for themselves
+                (made / "failure.txt").write_text(str(error), encoding="utf-8")
+                publish(made / "failure.txt", entry / "failure.txt")
             raise
         note = {"mindspore": mindspore_version(), "compiler": compiler.version, "seconds": seconds}
         (made / "build.json").write_text(json.dumps(note, indent=1), encoding="utf-8")

@@ -84,6 +84,10 @@ def scratch_directory(entry: Path) -> Iterator[Path]:
         raise _unusable(entry.parent, error) from error
     try:
         yield made
+    except CacheError:
+        raise
+    except OSError as error:  # a full disk, as a rule
+        raise _unusable(entry.parent, error) from error
     finally:
         shutil.rmtree(made, ignore_errors=True)
 

@@ -26,6 +26,7 @@ __all__ = ["BridgeBuildError", "Compiler", "Toolchain", "find_compiler", "flags"
 
 _REPORT_SECONDS = 10.0
 _SHOWN_LINES = 60
+_LEAST_ROOM = 1 << 20
 
 
 class BridgeBuildError(FlaNpuError):
@@ -127,10 +128,22 @@ class _Step:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[1:]
         shown = "\n".join(lines[:_SHOWN_LINES])
         more = f"\n... {len(lines) - _SHOWN_LINES} more lines" if len(lines) > _SHOWN_LINES else ""
+        command = shlex.join(self.command) + _advice(lines, self.log.parent)
         raise BridgeBuildError(
             f"compiling the MindSpore bridge failed: {self.what} ended with status "
-            f"{self.process.returncode}\n{shown}{more}\ncommand: {shlex.join(self.command)}"
+            f"{self.process.returncode}\n{shown}{more}\ncommand: {command}"
         )
+
+
+def _advice(lines: list[str], directory: Path) -> str:
+    """What helps, for failures that are none of the sources'."""
+    text = "\n".join(lines)
+    # On a full disk the log is empty, too: the room is asked for, not the text alone.
+    if "No space left on device" in text or shutil.disk_usage(directory).free < _LEAST_ROOM:
+        return f"\nNo space left at {directory}: set FLA_NPU_CACHE_DIR (and TMPDIR) to a folder with room"
+    if "Killed signal" in text or "cannot allocate memory" in text.lower():
+        return "\nThe compiler ran out of memory: it needs 2 GB"
+    return ""
 
 
 def _run(commands: list[tuple[str, list[str]]], directory: Path, progress: _Progress) -> None:
