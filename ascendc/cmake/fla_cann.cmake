@@ -6,7 +6,15 @@
 set(cann ${CMAKE_BINARY_DIR}/cann)
 set(project ${cann}/project)
 file(COPY ${CMAKE_CURRENT_LIST_DIR}/cann_project/CMakeLists.txt DESTINATION ${project})
-file(REMOVE_RECURSE ${project}/cmake ${cann}/build/CMakeCache.txt)   # nothing of another toolkit is remembered
+file(REMOVE_RECURSE ${project}/cmake ${cann}/build/CMakeCache.txt)   # no option is remembered
+set(toolkit "${FLA_CANN_HOME} ${FLA_CANN} ${FLA_CANN_ASC}")
+if(EXISTS ${cann}/toolkit)
+  file(READ ${cann}/toolkit before)
+  if(NOT before STREQUAL toolkit)   # nor anything that another toolkit compiled
+    file(REMOVE_RECURSE ${cann}/build)
+  endif()
+endif()
+file(WRITE ${cann}/toolkit "${toolkit}")
 if(NOT FLA_CANN_ASC)   # CANN 8.1 to 8.3 have the functions in the project template, newer ones a CMake package
   file(COPY ${FLA_CANN_HOME}/tools/op_project_templates/ascendc/customize/cmake DESTINATION ${project})
 endif()

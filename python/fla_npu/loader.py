@@ -153,6 +153,7 @@ def _load() -> _Loaded:
                 refuse_mixture()
                 chosen = _opp.find()
                 _refuse_alias(chosen)
+                _refuse_placeholders(chosen)
                 acl = _open_acl(chosen)
                 _loaded = _Loaded(chosen, _open_vendors(chosen), acl)
                 if chosen.backend == "cann":
@@ -170,6 +171,15 @@ def _refuse_alias(chosen: _opp.Opp) -> None:
                 f"{alias} lies beside {library.name}: it would be loaded in place of CANN's {ALIAS}. "
                 f"It is not part of this package; remove it: rm {shlex.quote(str(alias))}"
             )
+
+
+def _refuse_placeholders(chosen: _opp.Opp) -> None:
+    """An OPP built with a recorded toolkit, for tests of the build, has everything but device code."""
+    if any(manifest.get("placeholder") for manifest in chosen.manifests.values()):
+        raise AbiMismatch(
+            f"the OPP {chosen.root} holds placeholders, no device code: it was built with a recorded toolkit, for "
+            "tests of the build. Build it with a real CANN toolkit, or the CPU twin with FLA_NPU_BACKEND=twin"
+        )
 
 
 def _missing_bytes(path: Path) -> int:

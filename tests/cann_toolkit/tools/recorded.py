@@ -107,7 +107,9 @@ def section(op: dict) -> dict[str, str]:
     for attr in op["attrs"]:
         place = f"attr_{attr['name']}"
         lines |= {f"{place}.type": attr["type"], f"{place}.value": "all", f"{place}.paramType": attr["param"]}
-        lines[f"{place}.defaultValue"] = str(attr["default"]).lower()
+        lines[f"{place}.defaultValue"] = (
+            str(attr["default"]).lower() if attr["type"] == "bool" else str(attr["default"])
+        )
     for kind in ("input", "output"):
         for i, port in enumerate(p for p in op["ports"] if p["kind"] == kind):
             lines |= {
