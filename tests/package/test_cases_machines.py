@@ -342,11 +342,21 @@ def test_info_prints_a_path_of_any_characters(fake, tmp_path):
 
 def test_path_variables_in_odd_forms(clean, fake):
     vendor = str(fake.vendor)
-    forms = [f":{vendor}", f"{vendor}:", f"::{vendor}::", f"{vendor}/", f"{vendor}//", f"{vendor}/.", f"/nowhere:{vendor}",
-             f"{vendor}:{vendor}/", f"{vendor}/../fla_npu", f"relative:{vendor}", f"/etc/hosts:{vendor}",
-             f"{'x' * 5000}:{vendor}", f"~/opp:{vendor}", f"\n:{vendor}", f"{fake.root}", f"{fake.root}/vendors"]  # fmt: skip
+    forms = [
+        ":{}",
+        "{}:",
+        "::{}::",
+        "{}/",
+        "{}//",
+        "{}/.",
+        "/nowhere:{}",
+        "{}:{}/",
+        "{}/../fla_npu",
+        "relative:{}",
+    ]
+    forms += ["/etc/hosts:{}", f"{'x' * 5000}:{{}}", "~/opp:{}", "\n:{}", "{}/../..", "{}/.."]
     for text in forms:
-        clean.setenv("ASCEND_CUSTOM_OPP_PATH", text)
+        clean.setenv("ASCEND_CUSTOM_OPP_PATH", text.replace("{}", vendor))
         loader.reset()
         assert loader.bind("chunk_fwd_h").library.path == fake.path, text
         assert len(opp.find().vendors) == 1, text
