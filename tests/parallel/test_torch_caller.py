@@ -39,6 +39,7 @@ CASES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 def test_forward_and_backward(pool, name):
     """Its u, v_new, gate and state gradient are bfloat16, ours wider: within twice our error, and the FLA rule."""

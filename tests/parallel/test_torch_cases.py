@@ -200,7 +200,7 @@ def test_g10_packed_rows_are_refused():
 
 
 @pytest.mark.parametrize("kind", ["reentrant", "frames"])
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full)])
 def test_g11_checkpoints(pool, ranks, kind):
     """Two layers in a row, replayed in the backward; and of two batches only one."""
     for options, transport in (({}, "gather"), ({"disable_recompute": False}, "relay")):

@@ -65,6 +65,26 @@ def test_calls_that_differ(pool, how):
     assert CALLS[how] in answers[0][1]
 
 
+def test_heads_that_cannot_be_shared(pool):
+    expected = [
+        "positional argument 1 has 4 heads",
+        "positional argument 0 has 2 heads",
+        "positional argument 1 has 5 tokens",
+        "positional argument 1 is a int",
+        "no positional tensor",
+        "with all 12 tokens",
+        "must be a multiple of the 3 ranks",
+    ]
+    for answers in pool.run(torch_faults.heads_refused):
+        for (kind, text, _), words in zip(answers, expected, strict=True):
+            assert kind in ("ArgumentError", "ArgumentTypeError") and words in text, text
+
+
+def test_a_mesh_of_two_dimensions_is_refused(pool):
+    for kind, text, _ in pool.run(torch_faults.mesh_of_two_dimensions):
+        assert kind == "ArgumentError" and "pass one of them, such as mesh['sequence']" in text
+
+
 def test_a_function_that_fails_between_exchanges(pool):
     answers = pool.run(torch_faults.failing_function)
     assert answers[1][0] == "KeyError"

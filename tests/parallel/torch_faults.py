@@ -154,3 +154,30 @@ def failing_function(rank: int, size: int) -> tuple[str, str, float]:
     answer = told(lambda: call(torch.randn(1, 4, size, 2)))
     assert call(torch.randn(1, 2, size, 2)).shape == (1, 2, size, 2)
     return answer
+
+
+def heads_refused(rank: int, size: int) -> list[tuple[str, str, float]]:
+    """`ulysses` and `head_slice` with numbers of heads that three ranks cannot share."""
+    from fla_npu.torch.parallel import head_slice, ulysses
+
+    call = ulysses(lambda q, v: v, None)
+    q = torch.randn(1, 4, 3, 2)
+    return [
+        told(lambda: call(q, torch.randn(1, 4, 4, 2))),
+        told(lambda: call(torch.randn(1, 4, 2, 2), torch.randn(1, 4, 6, 2))),
+        told(lambda: call(q, torch.randn(1, 5, 3, 2))),
+        told(lambda: call(q, 3)),
+        told(lambda: call()),
+        told(lambda: ulysses(lambda q: q[:, :2], None)(q)),
+        told(lambda: head_slice(torch.zeros(4), None)),
+    ]
+
+
+def mesh_of_two_dimensions(rank: int, size: int) -> tuple[str, str, float]:
+    from fla_npu.torch.parallel import ContextParallel
+    from torch.distributed.device_mesh import init_device_mesh
+
+    mesh = init_device_mesh("cpu", (1, size), mesh_dim_names=("data", "sequence"))
+    answer = told(lambda: ContextParallel(mesh, lengths=1))
+    ContextParallel(mesh["sequence"], lengths=1)
+    return answer

@@ -41,6 +41,8 @@ class ContextParallel:
         ParallelError: on the others then, and on all when ranks disagree or one does not answer.
 
     Making one is a collective, once per packing; it can be used for any number of layers and steps.
+    Calls begin with a short gather that the host reads. Where the group has a backend for CPU tensors
+    (`init_process_group("cpu:gloo,npu:hccl")`) it takes that and the device's queue runs on.
     """
 
     def __init__(

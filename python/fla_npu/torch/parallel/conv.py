@@ -13,6 +13,7 @@ from ...errors import ArgumentError, ArgumentTypeError
 from ...parallel import Halo, RowExchange, Shard, conv_halo
 from ..adapter import ADAPTER
 from .context import ContextParallel, meet, need
+from .group import between_graphs
 
 __all__ = ["causal_conv1d"]
 
@@ -20,6 +21,7 @@ LABEL = "parallel.causal_conv1d"
 _ACTIVATIONS = (None, "silu", "swish")
 
 
+@between_graphs
 def causal_conv1d(
     x: Tensor,
     weight: Tensor,

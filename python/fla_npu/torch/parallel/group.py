@@ -7,9 +7,10 @@ the tensors, `wait` orders streams and not the host) and has not been run on an 
 
 from __future__ import annotations
 
+import functools
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,13 +19,25 @@ import torch.distributed as dist
 from ...errors import ArgumentError, ArgumentTypeError, ParallelError
 from ..adapter import DTYPES
 
-__all__ = ["Group"]
+__all__ = ["Group", "between_graphs"]
 
 # How long a rank that lost a message waits for the others' accounts, in seconds.
 GRACE = 2.0
 
 # How often a message of a group was lost here: accounts of one failure are not taken for another's.
 _FAILURES: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def between_graphs(function: Callable) -> Callable:
+    """Under torch.compile the function runs eagerly: a compiler cannot look into messages."""
+
+    @functools.wraps(function)
+    def call(*arguments, **keywords):
+        if torch.compiler.is_compiling():
+            return torch.compiler.disable(function)(*arguments, **keywords)
+        return function(*arguments, **keywords)
+
+    return call
 
 
 class _Done:

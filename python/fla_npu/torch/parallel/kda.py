@@ -13,12 +13,14 @@ from ...parallel.scan import LABEL, Scan
 from .. import autograd, kda
 from ..adapter import ADAPTER
 from .context import ContextParallel, meet, need
+from .group import between_graphs
 
 __all__ = ["npu_chunk_kda"]
 
 _COUNT = len(TENSORS)
 
 
+@between_graphs
 def npu_chunk_kda(
     q: Tensor,
     k: Tensor,
@@ -84,9 +86,7 @@ def npu_chunk_kda(
         "use_beta_sigmoid_in_kernel": use_beta_sigmoid_in_kernel, "allow_neg_eigval": allow_neg_eigval,
         "use_exp2": use_exp2,
     }  # fmt: skip
-    # A compiler cannot look into messages; it runs this between its graphs.
-    call = torch.compiler.disable(_call) if torch.compiler.is_compiling() else _call
-    return call(need(context), tensors, options)
+    return _call(need(context), tensors, options)
 
 
 def _call(context: ContextParallel, tensors: tuple, options: dict[str, Any]) -> tuple[Tensor, Tensor | None]:

@@ -14,7 +14,7 @@ from ...checks.metadata import host_ints
 from ...errors import ArgumentError, ArgumentTypeError
 from ...parallel.order import Route, contiguous, route, zigzag
 from .context import meet
-from .group import Group
+from .group import Group, between_graphs
 from .shared import as_group
 
 __all__ = ["from_zigzag", "to_zigzag"]
@@ -47,6 +47,7 @@ def to_zigzag(
     return _reordered("to_zigzag", x, group, axis, cu_seqlens, forward=False)
 
 
+@between_graphs
 def _reordered(name: str, x: Tensor, group: Any, axis: int, cu_seqlens, forward: bool) -> Tensor:
     group, label = as_group(group), f"parallel.{name}"
     error, facts, way = None, {}, None

@@ -10,7 +10,7 @@ import torch
 
 from ...errors import ArgumentError, ArgumentTypeError
 from .context import ContextParallel, meet
-from .group import Group
+from .group import Group, between_graphs
 
 __all__ = ["as_group", "head_slice", "reduce_gradients"]
 
@@ -38,6 +38,7 @@ def head_slice(parameter: torch.Tensor, group: Any) -> torch.Tensor:
     return parameter.narrow(0, group.rank * step, step)
 
 
+@between_graphs
 @torch.no_grad()
 def reduce_gradients(parameters: torch.Tensor | Iterable[torch.Tensor], group: Any = None) -> None:
     """Sums the `.grad` of shared parameters over the ranks of a group, in float32, in place.

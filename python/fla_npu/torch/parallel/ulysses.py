@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from ...errors import ArgumentError, ArgumentTypeError
 from ...parallel.scan import HEAD_AXIS, TOKEN_AXIS
 from .context import meet
-from .group import Group
+from .group import Group, between_graphs
 from .shared import as_group
 
 __all__ = ["ulysses"]
@@ -61,6 +61,7 @@ def ulysses(fn: Callable, group: Any, *, layout: str = "BSND", output_layout: st
     if not callable(fn):
         raise ArgumentTypeError(f"{LABEL}: fn is a {type(fn).__name__}; it must be callable")
 
+    @between_graphs
     @wraps(fn)
     def call(*tensors: Tensor | None, **keywords: Any):
         if group.size == 1:
@@ -121,14 +122,18 @@ def _check(tensors: Sequence[Any], layout: str, ranks: int) -> None:
                 f"{tensors[0].shape[TOKEN_AXIS[layout]]}; all have this rank's tokens"
             )
     most = max(x.shape[axis] for x in tensors)
+    if most % ranks or not most:
+        where = next(i for i, x in enumerate(tensors) if x.shape[axis] == most)
+        raise ArgumentError(
+            f"{LABEL}: positional argument {where} has {most} heads, which {ranks} ranks cannot share; the largest "
+            "number of heads must be a multiple of the ranks"
+        )
     for i, x in enumerate(tensors):
         heads = x.shape[axis]
-        fits = heads and (heads % ranks == 0 or (ranks % heads == 0 and heads < most))
-        if most % ranks or not fits or most % heads:
+        if not heads or most % heads or (heads % ranks and ranks % heads):
             raise ArgumentError(
-                f"{LABEL}: positional argument {i} has {heads} heads, the largest has {most}, and {ranks} ranks share "
-                "them; the largest must be a multiple of the ranks and of the others, which must be a multiple "
-                "or a divisor of the ranks"
+                f"{LABEL}: positional argument {i} has {heads} heads beside {most} of another one; it must be a "
+                f"divisor of {most}, and a multiple or a divisor of the {ranks} ranks"
             )
 
 

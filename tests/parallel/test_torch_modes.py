@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A context-parallel call inside autograd, torch.compile and the checked twin."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch_modes
+import torch_work
+from torch_pool import Pool
+from torch_work import Case, judge
+
+CASE = Case((40, 25), (0, 30, 65), state="float32")
+
+
+@pytest.fixture(scope="module")
+def pool():
+    pool = Pool(2)
+    yield pool
+    pool.close()
+
+
+def test_inference_has_the_bits_of_training(pool):
+    assert pool.run(torch_modes.inference, CASE) == [True, True]
+
+
+def test_double_backward_is_refused(pool):
+    for kind, text, _ in pool.run(torch_modes.twice, CASE):
+        assert kind == "GradientUnavailable" and "cannot be differentiated again" in text
+
+
+def test_the_same_bits_every_time(pool):
+    assert pool.run(torch_modes.repeated, CASE, 4) == [True, True]
+
+
+def test_inputs_and_cotangents_are_not_written(pool):
+    assert pool.run(torch_modes.inputs_unchanged, CASE) == [True, True]
+
+
+@pytest.mark.full
+def test_torch_compile_runs_it_between_graphs(pool):
+    case = Case((40, 25), hk=1, hv=1, options={"output_final_state": False})
+    assert pool.run(torch_modes.compiled, case) == [True, True]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("recompute", [False, True], ids=["save", "recompute"])
+def test_the_checked_twin_agrees(twin, recompute):
+    """Every rank's kernels under the checked twin: no fault, the same bits."""
+    case = Case((40, 70), (0, 30, 110), state="float32", options={"disable_recompute": not recompute})
+    pool = Pool(2, 300.0)
+    try:
+        want = pool.run(torch_work.run, case)
+        pool.close()
+        twin(mode="checked")
+        got = pool.run(torch_work.run, case)
+    finally:
+        pool.close()
+    for a, b in zip(got, want, strict=True):
+        assert a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in b)
+    judge(case, got)
