@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import torch
 from fla_npu.parallel import make_plan
 from mindspore_work import Job
-from torch_work import Case, local_inputs
+from torch_layers import Conv, conv_inputs
+from torch_work import Case, cotangents, inputs, local_inputs, part
 
 
 def given(x: torch.Tensor) -> tuple:
@@ -44,3 +45,42 @@ def answers(results: list) -> list[dict | None]:
         None if r is None else {n: None if x is None else torch.from_numpy(x) for n, x in r.items()}
         for r in results
     ]
+
+
+def head_jobs(case: Case, size: int) -> list[Job | None]:
+    """Of a call with all sequences inside `ulysses`: this rank's tokens, and states with all heads."""
+    made, ranks = jobs(case, size), len(case.lengths)
+    whole, (_, d_final), step = inputs(case), cotangents(case), case.hv // ranks
+    for rank, job in enumerate(made[:ranks]):
+        if case.state:
+            job.tensors["initial_state"] = given(whole["initial_state"])
+        job.seeds = job.seeds[0], d_final.narrow(1, rank * step, step).numpy()
+        job.how = {"heads": (rank * step, step), "cu": case.cu}
+    return made
+
+
+def mesh_jobs(case: Case) -> list[Job]:
+    """Of four ranks (s, h): contexts over the ranks of one h, each with the blocks of two."""
+    made = jobs(case, 4)
+    blocks = tuple(case.lengths[i] + case.lengths[i + 1] for i in (0, 2))
+    for rank, job in enumerate(made):
+        job.group, job.context = [rank % 2, 2 + rank % 2], {**job.context, "lengths": blocks}
+    return made
+
+
+def conv_jobs(case: Conv, size: int) -> list[Job | None]:
+    made: list[Job | None] = [None] * size
+    plan, axis = make_plan(case.lengths, case.cu), 1 if case.batch else 0
+    tensors, seed = conv_inputs(case)
+    ranks = len(case.lengths)
+    for rank in range(ranks):
+        span = axis, plan.shard(rank).start, plan.shard(rank).stop
+        mine = {n: given(part(x, *span) if n in ("x", "residual") else x) for n, x in tensors.items()}
+        made[rank] = Job(
+            {"cu_seqlens": case.cu, "lengths": case.lengths},
+            mine,
+            (part(seed, *span).float().numpy(), None),
+            {"activation": case.activation},
+            group=None if ranks == size else list(range(ranks)),
+        )
+    return made

@@ -147,6 +147,9 @@ class Group:
             return _Done(dense.reshape(one))
         world = [self.ranks[r] for r in members]
         name, order = self.subgroup(members), sorted(world)
+        for peer in world:
+            for arrival in tuple(_POSTED.get(peer, ())):
+                arrival.queue.popleft().issue()  # of one pair, a gather's messages and others are one line
         outs = [mint.zeros(tuple(dense.shape), dtype=dense.dtype) for _ in members]
 
         def start():
