@@ -95,7 +95,10 @@ def user_root() -> Path | None:
 
 def parse_manifest(text: str | bytes) -> dict:
     """The manifest as an object whose known keys have their types; ValueError says what is wrong."""
-    manifest = json.loads(text)
+    try:
+        manifest = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(manifest, dict):
         raise ValueError(f"a {type(manifest).__name__} where an object must be")
     for key, kind in {"build_id": str, "backend": str, "socs": list, "ops": dict, "files": dict}.items():

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an operator package (OPP) really contains, read without loading it.
 
-    check_symbols [PATH ...] [--op NAME] [--json]
+    check_symbols [PATH ...] [--op NAME] [--format text|json|junit|sarif] [--output FILE]
+    check_symbols PATH --against RELEASE
 
 PATH is a wheel, an installed package, an OPP root, a vendors directory, one vendor directory or one
 library. Without PATH it is the OPP that an operator call would use. Only what PATH names is read; the
 environment plays no part then. Exit status: 0 all is there, 1 something is missing or wrong (each finding
 on a line), 2 the input could not be read.
+
+With --against two releases are compared, and nothing else is asked of PATH: RELEASE is an OPP in any shape, or
+the manifest of one. Removed or changed symbols, parameter lists, chips and kernels are errors, new ones notes.
 
 Rules. A library provides a function when its dynamic symbol table defines the exact name as a global or
 weak function of visible (default or protected) visibility, with or without a symbol version. A name that
@@ -24,15 +28,27 @@ from pathlib import Path
 
 from ..errors import FlaNpuError
 from .checks import check
-from .report import print_report
+from .compare import compare, read_release
+from .formats import as_junit, as_sarif
+from .report import print_comparison, print_report
 from .tree import InputError, read_input
 
-__all__ = ["main", "run"]
+__all__ = ["against", "main", "run"]
+
+FORMATS = {"json": lambda result: json.dumps(result, indent=2), "junit": as_junit, "sarif": as_sarif}
 
 
 def run(paths: list[str], ops: list[str] | None = None, arch: str | None = None) -> dict:
     """Check the given places; the result is what --json prints. InputError when one can't be read."""
     return check([read_input(Path(path)) for path in paths or [_default_path()]], ops or [], arch)
+
+
+def against(old: str, new: str | None = None) -> dict:
+    """Compare a release with an older one; `ok` when nothing that callers rely on is gone or changed."""
+    compared = compare(read_release(old), read_release(new or _default_path()))
+    findings = compared.pop("findings")
+    ok = not any(f["level"] == "error" for f in findings)
+    return {"ok": ok, "compare": compared, "findings": findings}
 
 
 def _default_path() -> str:
@@ -54,17 +70,42 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--arch", help="machine the libraries must be for (default: this one, or the wheel's tag)"
     )
-    parser.add_argument("--json", action="store_true", help="plain data for programs")
+    parser.add_argument(
+        "--against",
+        metavar="RELEASE",
+        help="compare PATH with this manifest, OPP or wheel of another release",
+    )
+    parser.add_argument("--format", choices=["text", *FORMATS], default="text", help="default: text")
+    parser.add_argument("--json", action="store_const", dest="format", const="json", help="--format json")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of to the terminal")
     asked = parser.parse_args(arguments)
+    if asked.against and len(asked.paths) > 1:
+        parser.error("--against compares one PATH with another release")
     try:
-        result = run(asked.paths, asked.op, asked.arch)
+        if asked.against:
+            result = against(asked.against, *asked.paths)
+        else:
+            result = run(asked.paths, asked.op, asked.arch)
     except (InputError, FlaNpuError, OSError) as error:
-        if asked.json:
-            print(json.dumps({"ok": False, "error": str(error)}))
+        result = {"ok": False, "error": str(error)}
         print(f"check_symbols: {error}", file=sys.stderr)
-        return 2
-    if asked.json:
-        print(json.dumps(result, indent=2))
+    if asked.format != "text" or "error" not in result:
+        _write(result, asked.format, asked.output)
+    return 2 if "error" in result else 0 if result["ok"] else 1
+
+
+def _write(result: dict, form: str, output: Path | None) -> None:
+    """The result to a file or to the terminal. Names in it may be no valid text."""
+    if form == "text":
+        printed = print_comparison if "compare" in result else print_report
+        if output is None:
+            printed(result)
+        else:
+            with output.open("w", errors="replace") as file:
+                printed(result, file)
+        return
+    text = FORMATS[form](result) + "\n"
+    if output is None:
+        sys.stdout.write(text.encode("utf-8", "replace").decode())
     else:
-        print_report(result)
-    return 0 if result["ok"] else 1
+        output.write_text(text, encoding="utf-8", errors="replace")

@@ -13,7 +13,7 @@ from .elf import Elf, ElfFault, read_elf
 from .kernels import check_kernels
 from .tree import LIBRARY, Place
 
-__all__ = ["check"]
+__all__ = ["Vendor", "check"]
 
 TILING = re.compile(
     r"op_impl/ai_core/tbe/op_tiling/(?:lib/linux/[^/]+/)?(?:libcust_opmaster[^/]*|liboptiling)\.so$"
@@ -26,7 +26,7 @@ MACHINES = {"AMD64": "x86_64", "arm64": "aarch64"}
 def check(places: list[Place], only: list[str], arch: str | None) -> dict:
     """Everything --json prints: vendors, per operator what was found, findings, ok."""
     names = [contracts.spec(name).name for name in only] or list(contracts.names())
-    vendors = [_Vendor(place, prefix, arch) for place in places for prefix in place.vendors]
+    vendors = [Vendor(place, prefix, arch) for place in places for prefix in place.vendors]
     for vendor in vendors:
         provided = [spec for spec in map(contracts.spec, names) if vendor.provides(spec)]
         vendor.check_metadata(provided)
@@ -49,7 +49,7 @@ def _error(where: str, text: str, op: str = "") -> dict:
     return {"level": "error", "where": where, "op": op, "text": text}
 
 
-class _Vendor:
+class Vendor:
     """One vendor directory, read: libraries, manifest, kernels."""
 
     def __init__(self, place: Place, prefix: str, arch: str | None) -> None:
@@ -254,7 +254,7 @@ class _Vendor:
         }
 
 
-def _operator(op: contracts.OpSpec, vendors: list[_Vendor], findings: list[dict]) -> dict:
+def _operator(op: contracts.OpSpec, vendors: list[Vendor], findings: list[dict]) -> dict:
     """One row of the table; what is wrong goes to the findings."""
     providers = [v for v in vendors if v.provides(op)]
     # A second library with the same name: which one is called depends on who opens it first.
@@ -314,7 +314,7 @@ def _operator(op: contracts.OpSpec, vendors: list[_Vendor], findings: list[dict]
     return row
 
 
-def _check_prototype(op: contracts.OpSpec, vendor: _Vendor, findings: list[dict]) -> str:
+def _check_prototype(op: contracts.OpSpec, vendor: Vendor, findings: list[dict]) -> str:
     """ok, differs, or unknown when the OPP has no manifest that says."""
     built = vendor.manifest.get("ops", {}).get(op.name, {}).get("prototype_hash", "")
     if not built:
@@ -332,7 +332,7 @@ def _check_prototype(op: contracts.OpSpec, vendor: _Vendor, findings: list[dict]
     return "ok"
 
 
-def _explain_missing(op: contracts.OpSpec, vendors: list[_Vendor], findings: list[dict]) -> str:
+def _explain_missing(op: contracts.OpSpec, vendors: list[Vendor], findings: list[dict]) -> str:
     """Both symbols from one library are needed; says for each library how far it gets."""
     state = "missing"
     for vendor in vendors:

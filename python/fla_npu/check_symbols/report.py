@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from typing import TextIO
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["print_report"]
+__all__ = ["print_comparison", "print_report"]
 
 COLOURS = {"ok": "green", "unknown": "yellow"}
 
@@ -27,9 +29,20 @@ def _kernels(kernels: dict[str, bool]) -> Text:
     )
 
 
-def print_report(result: dict) -> None:
+def print_comparison(result: dict, file: TextIO | None = None) -> None:
+    """What the newer release lacks, changed and added, and the verdict."""
+    console = Console(soft_wrap=True, file=file)
+    for finding in result["findings"]:
+        style = {"error": "red", "warning": "yellow"}.get(finding["level"], "green")
+        console.print(Text.assemble((finding["level"], style), f" {finding['text']}  [{finding['where']}]"))
+    errors = sum(f["level"] == "error" for f in result["findings"])
+    verdict = f"{errors} incompatible with {result['compare']['against']}" if errors else "compatible"
+    console.print(Text(verdict, style="red" if errors else "green"))
+
+
+def print_report(result: dict, file: TextIO | None = None) -> None:
     """Vendors, one row per operator, findings, verdict."""
-    console = Console(soft_wrap=True)
+    console = Console(soft_wrap=True, file=file)
     for vendor in result["vendors"]:
         about = [vendor["backend"], *vendor["socs"], vendor["arch"], vendor["version"]]
         about += [f"build {vendor['build_id']}"] if vendor["build_id"] else []

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same findings for pipelines: JUnit XML (one test case per operator and place) and SARIF 2.1.0."""
+
+from __future__ import annotations
+
+import json
+import re
+from xml.etree import ElementTree
+
+__all__ = ["as_junit", "as_sarif"]
+
+SARIF_LEVEL = {"error": "error", "warning": "warning", "note": "note"}
+RULES = {
+    "package": "A place holds what an operator package must hold, whole and of one build.",
+    "operator": "An operator's symbols, header, tiling, kernels and metadata are there and agree.",
+    "release": "A release keeps what programs made for another one rely on.",
+    "input": "The input can be read.",
+}
+# What XML 1.0 cannot hold, in file names of damaged packages.
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def _rule(finding: dict) -> str:
+    if re.match(r"(added|removed|changed): ", finding["text"]):
+        return "release"
+    return "operator" if finding["op"] else "package"
+
+
+def as_junit(result: dict) -> str:
+    """One case per operator, per place and per comparison; its errors are a failure, the rest is its output."""
+    cases: dict[tuple[str, str], list[dict]] = {}
+    for vendor in result.get("vendors", []):
+        cases[("package", vendor["name"])] = []
+    for op in result.get("ops", {}):
+        cases[("operator", op)] = []
+    if "compare" in result:
+        cases[("release", f"against {result['compare']['against']}")] = []
+    for finding in result.get("findings", []):
+        rule = _rule(finding)
+        known = {"operator": finding["op"], "package": finding["where"]}
+        name = known.get(rule) or next((n for kind, n in cases if kind == rule), finding["where"])
+        cases.setdefault((rule, name), []).append(finding)
+    if result.get("error"):
+        cases[("input", "input")] = [{"level": "error", "text": result["error"], "where": "", "op": ""}]
+    suite = ElementTree.Element("testsuite", name="check_symbols", tests=str(len(cases)))
+    failures = 0
+    for (rule, name), findings in cases.items():
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=f"check_symbols.{rule}", name=NOT_XML.sub("?", name)
+        )
+        errors = [f["text"] for f in findings if f["level"] == "error"]
+        if errors:
+            failures += rule != "input"
+            kind = "error" if rule == "input" else "failure"
+            node = ElementTree.SubElement(case, kind, message=NOT_XML.sub("?", errors[0]))
+            node.text = NOT_XML.sub("?", "\n".join(errors))
+        rest = [f"{f['level']}: {f['text']}" for f in findings if f["level"] != "error"]
+        if rest:
+            ElementTree.SubElement(case, "system-out").text = NOT_XML.sub("?", "\n".join(rest))
+    suite.set("failures", str(failures))
+    suite.set("errors", "1" if result.get("error") else "0")
+    ElementTree.indent(suite)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suite, encoding="unicode")
+
+
+def as_sarif(result: dict) -> str:
+    """One result per finding, at the place it is about."""
+    findings = list(result.get("findings", []))
+    results = [
+        {
+            "ruleId": _rule(finding),
+            "level": SARIF_LEVEL[finding["level"]],
+            "message": {"text": (f"{finding['op']}: " if finding["op"] else "") + finding["text"]},
+            "locations": [
+                {"physicalLocation": {"artifactLocation": {"uri": finding["where"].replace("\\", "/")}}}
+            ],
+        }
+        for finding in findings
+    ]
+    rules = [{"id": name, "shortDescription": {"text": text}} for name, text in RULES.items()]
+    invocation: dict = {"executionSuccessful": not result.get("error")}
+    if result.get("error"):
+        told = {"level": "error", "message": {"text": result["error"]}}
+        invocation["toolExecutionNotifications"] = [told]
+    run = {
+        "tool": {
+            "driver": {
+                "name": "check_symbols",
+                "informationUri": "https://pypi.org/project/fla-npu/",
+                "rules": rules,
+            }
+        },
+        "invocations": [invocation],
+        "results": results,
+    }
+    document = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
+    return json.dumps(document, indent=2)
