@@ -9,19 +9,15 @@ import random
 import pytest
 import torch
 import torch_work
-from torch_pool import Pool
 from torch_work import Case, assembled, judge, plain
 
-WORLD = 4
 TRANSPORTS = {"gather": None, "relay": None, "grouped": 2, "doubling": None}
 CUT = (0, 7, 7, 80, 130)
 
 
-@pytest.fixture(scope="module")
-def pool():
-    pool = Pool(WORLD)
-    yield pool
-    pool.close()
+@pytest.fixture
+def pool(four):
+    return four
 
 
 def using(case: Case, transport: str) -> Case:

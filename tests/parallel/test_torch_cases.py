@@ -11,17 +11,12 @@ import torch_faults
 import torch_layers
 import torch_work
 from torch_layers import Conv
-from torch_pool import Pool
 from torch_work import Case, assembled, cuts, error, judge, plain, truth
 
-WORLD = 4
 
-
-@pytest.fixture(scope="module")
-def pool():
-    pool = Pool(WORLD)
-    yield pool
-    pool.close()
+@pytest.fixture
+def pool(four):
+    return four
 
 
 @pytest.mark.parametrize("lengths", [None, (40, 88)], ids=["one", "two"])

@@ -10,18 +10,16 @@ import torch_work
 from torch_pool import Pool
 from torch_work import Case, judge
 
-CASE = Case((40, 25), (0, 30, 65), state="float32")
+CASE = Case((40, 25, 0, 10), (0, 30, 75), state="float32")
 
 
-@pytest.fixture(scope="module")
-def pool():
-    pool = Pool(2)
-    yield pool
-    pool.close()
+@pytest.fixture
+def pool(four):
+    return four
 
 
 def test_inference_has_the_bits_of_training(pool):
-    assert pool.run(torch_modes.inference, CASE) == [True, True]
+    assert pool.run(torch_modes.inference, CASE) == [True] * 4
 
 
 def test_double_backward_is_refused(pool):
@@ -30,17 +28,17 @@ def test_double_backward_is_refused(pool):
 
 
 def test_the_same_bits_every_time(pool):
-    assert pool.run(torch_modes.repeated, CASE, 4) == [True, True]
+    assert pool.run(torch_modes.repeated, CASE, 4) == [True] * 4
 
 
 def test_inputs_and_cotangents_are_not_written(pool):
-    assert pool.run(torch_modes.inputs_unchanged, CASE) == [True, True]
+    assert pool.run(torch_modes.inputs_unchanged, CASE) == [True] * 4
 
 
 @pytest.mark.full
 def test_torch_compile_runs_it_between_graphs(pool):
-    case = Case((40, 25), hk=1, hv=1, options={"output_final_state": False})
-    assert pool.run(torch_modes.compiled, case) == [True, True]
+    case = Case((40, 25, 0, 10), hk=1, hv=1, options={"output_final_state": False})
+    assert pool.run(torch_modes.compiled, case) == [True] * 4
 
 
 @pytest.mark.full

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+import torch_layers
 import torch_work
 from test_torch_calls import TRANSPORTS, random_case, using
 from torch_pool import Pool
@@ -73,3 +74,17 @@ def test_transports_of_eight(pool, name, transport):
 def test_random_packings_of_eight(pool, seed):
     case = random_case(seed, 5 + seed % 4)
     judge(case, pool.run(torch_work.run, case))
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_g16_memory_and_bytes_of_eight(pool, transport):
+    """The formula's bytes; no gathered buffer outlives the forward, however many ranks there are."""
+    from fla_npu.parallel import make_plan
+    from fla_npu.parallel.scaling import cost
+
+    case = using(Case((20,) * 8), transport)
+    seen = pool.run(torch_layers.traffic, case)
+    want = cost(make_plan(case.lengths, transport=transport, group_size=case.group_size), case.hv)
+    assert sum(r["forward"] for r in seen) == want.total
+    assert max(r["forward"] for r in seen) == want.busiest
+    assert all(r["kept"] == 0 for r in seen)
