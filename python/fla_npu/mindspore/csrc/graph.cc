@@ -4,8 +4,10 @@
 
 #include <pybind11/stl.h>
 
+#include <chrono>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "program.h"
@@ -134,6 +136,13 @@ extern "C" __attribute__((visibility("default"))) int FlaNpuReplay(int count, vo
             "fla_npu: this graph was compiled by another process, or for other shapes; compile it "
             "again here, without MindSpore's compile cache");
     }
-    fla_bridge::Run(*program, params);
+    try {
+        fla_bridge::Run(*program, params);
+    } catch (...) {
+        // When a kernel fails MindSpore frees the graph's buffers, also under those kernels that run
+        // on its other threads at this moment: they get the time to end.
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        throw;
+    }
     return 0;
 }
