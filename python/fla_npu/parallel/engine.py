@@ -155,9 +155,18 @@ class Exchange:
 
         A rank may put it off until after its own work if its program neither takes nor serves.
         """
+        state = self.arrive()
+        self.settle()
+        return state
+
+    def arrive(self):
+        """The first half of `finish`: all is received and what others wait for is on its way."""
         self._run(self.program.finish)
-        self._posting.settle()
         return self._slots.pop(INCOMING, None)
+
+    def settle(self) -> None:
+        """The second half: all is sent. Work on the state that came in can go before."""
+        self._posting.settle()
 
     def _run(self, steps: Sequence[Step]) -> None:
         for step in steps:

@@ -12,7 +12,7 @@ The batch (B > 1: every row is one sequence, all cut at the same places) goes wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .. import chunk_kda, loader
@@ -233,7 +233,7 @@ class _Crossing:
     def __init__(self, scan: Scan, programs: tuple[Program, Program], heads: tuple[int, int], like) -> None:
         self.scan, self.programs, self.sizes, self.like = scan, programs, heads, like
         self.adapter, self.incoming, self.known = scan.adapter, None, False
-        self.pending: list[Exchange] = []
+        self.pending: list[Callable[[], Any]] = []
 
     def part(self, first: int, count: int) -> _Crossing:
         part = _Crossing(self.scan, self.programs, (self.sizes[0], count), self.like)
@@ -260,21 +260,22 @@ class _Crossing:
         self.settle()
 
     def settle(self) -> None:
-        """Waits for the messages whose content nobody here needed."""
+        """Waits for the messages that nothing here depended on."""
         while self.pending:
-            self.pending.pop(0).finish()
+            self.pending.pop(0)()
 
     def _exchange(self, program: Program, own):
-        """[B, HV, K, V], or None where nothing comes in; then the rank goes on before all has left it."""
+        """[B, HV, K, V], or None where nothing comes in. What was sent is on its way while the rank goes on."""
         batch, heads = self.sizes
         shape = (batch * heads, WIDTH, WIDTH)
         exchange = Exchange(
             program, self.adapter, self.scan.transport, shape=shape, like=self.like, label=LABEL
         ).begin(own)
         if not (program.takes or program.serves):
-            self.pending.append(exchange)
+            self.pending.append(exchange.finish)
             return None
-        state = exchange.finish()
+        state = exchange.arrive()
+        self.pending.append(exchange.settle)
         return self.adapter.reshape(state, (batch, heads, WIDTH, WIDTH)) if program.takes else None
 
     def _forward_own(self, program: Program, made: Mapping[str, Any], state):
