@@ -35,6 +35,27 @@ def test_inputs_and_cotangents_are_not_written(pool):
     assert pool.run(torch_modes.inputs_unchanged, CASE) == [True] * 4
 
 
+RECURRENCE = {"forward": "chunk_fwd_h", "backward": "chunk_gated_delta_rule_bwd_dhu"}
+
+
+@pytest.mark.parametrize("transport", ["gather", "relay"])
+def test_messages_leave_before_the_work_that_does_not_need_them(pool, transport):
+    """And are waited for after it, on every rank that can."""
+    case = Case((20, 30, 25, 10), transport=transport, options={"output_final_state": False})
+    logs = pool.run(torch_modes.events, case)
+    for rank in range(4):
+        for way, log in zip(("forward", "backward"), logs[rank], strict=True):
+            source, sink = (0, 3) if way == "forward" else (3, 0)
+            work = log.index(RECURRENCE[way])
+            before, after = log[:work], log[work:]
+            if transport == "gather":
+                assert before.count("gather") == 1 and "gather" not in after
+                assert ("gather waited for" in after) == (rank == source)
+            else:
+                assert before.count("send") == (rank != sink) and before.count("receive") == (rank != source)
+                assert "send waited for" not in before and after.count("send waited for") == (rank != sink)
+
+
 @pytest.mark.full
 def test_torch_compile_runs_it_between_graphs(pool):
     case = Case((40, 25, 0, 10), hk=1, hv=1, options={"output_final_state": False})

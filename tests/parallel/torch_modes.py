@@ -77,3 +77,49 @@ def inputs_unchanged(rank: int, size: int, case: Case) -> bool:
     before = [x.clone() for x in (*mine.values(), *seeds)]
     differentiate(case, mine, seeds, npu_chunk_kda, context=context)
     return all(torch.equal(x, y) for x, y in zip((*mine.values(), *seeds), before, strict=True))
+
+
+def events(rank: int, size: int, case: Case) -> tuple[list[str], list[str]]:
+    """Launches and messages of a forward and of its backward, in order; handshakes are left out."""
+    from fla_npu import aclnn
+    from fla_npu.torch.parallel import group, npu_chunk_kda
+
+    context = context_of(case)
+    mine, (seed, _) = local_inputs(case, context)
+    leaves = {n: x.requires_grad_() for n, x in mine.items()}
+    log: list[str] = []
+    kept = aclnn.call, {n: getattr(group.Group, n) for n in ("gather", "send", "receive", "share")}
+
+    def posted(name):
+        def call(self, *arguments):
+            handle = kept[1][name](self, *arguments)
+            log.append(name)
+            wait = handle.wait
+            handle.wait = lambda: log.append(f"{name} waited for") or wait()
+            return handle
+
+        return call
+
+    def quietly(self, data):
+        count = len(log)
+        rows = kept[1]["share"](self, data)
+        del log[count:]
+        return rows
+
+    def launched(op, *arguments, **keywords):
+        log.append(op)
+        return kept[0](op, *arguments, **keywords)
+
+    for name in ("gather", "send", "receive"):
+        setattr(group.Group, name, posted(name))
+    aclnn.call, group.Group.share = launched, quietly
+    try:
+        out, _ = npu_chunk_kda(**leaves, **case.all_options(), context=context)
+        forward = list(log)
+        log.clear()
+        out.backward(seed)
+        return forward, list(log)
+    finally:
+        aclnn.call = kept[0]
+        for name, method in kept[1].items():
+            setattr(group.Group, name, method)
