@@ -8,6 +8,7 @@ somebody who is elsewhere.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -33,19 +34,26 @@ class Record:
     own: tuple[int, ...] = ()  # numbers that each rank has of its own
 
     def encode(self) -> bytes:
-        """SIZE bytes. Too many facts are an error of the caller's, a long reason is cut."""
-        record = asdict(self) | {"refused": self.refused[:_REASON]}
-        text = json.dumps(record, separators=(",", ":")).encode()
-        if len(text) > SIZE and self.refused:  # what a refused call was about matters less than why
-            text = json.dumps({**record, "facts": {}}, separators=(",", ":")).encode()
+        """SIZE bytes, whatever it takes: facts that do not fit become a digest, a long reason is cut."""
+        record, reason = asdict(self), self.refused[:_REASON]
+        text = _json({**record, "refused": reason})
         if len(text) > SIZE:
-            raise ParallelError(f"{self.call}: a handshake of {len(text)} bytes; its records have {SIZE}")
+            digest = hashlib.sha256(_json(record["facts"])).hexdigest()[:16]
+            record["facts"] = {"arguments (a digest)": digest}
+            text = _json({**record, "refused": reason})
+        while len(text) > SIZE and reason:
+            reason = reason[: len(reason) // 2]
+            text = _json({**record, "refused": reason})
         return text.ljust(SIZE)
 
     @staticmethod
     def decode(data: bytes) -> Record:
         record = json.loads(data)
         return Record(**{**record, "own": tuple(record["own"])})
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def exchange(share: Callable[[bytes], list[bytes]], rank: int, record: Record) -> list[Record]:
