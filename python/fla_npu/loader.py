@@ -12,6 +12,7 @@ Rules, each of which a real installation has broken once:
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import shlex
 import struct
@@ -241,6 +242,7 @@ def _open_acl(chosen: _opp.Opp) -> Acl:
         raise OppNotFound(
             f"the OPP {chosen.root} is a twin build without {_opp.TWIN_LIBRARY}; install it again"
         )
+    _check_packed(chosen, path)
     twin = _dlopen(path, "the twin library")
     _check_build_id(chosen, path, twin)
     return Acl((twin,), str(path))
@@ -265,9 +267,42 @@ def _open_vendors(chosen: _opp.Opp) -> tuple[Library, ...]:
 
 
 def _open_operators(chosen: _opp.Opp, path: Path) -> Library:
+    _check_packed(chosen, path)
     cdll = _dlopen(path, "the operator library")
     _check_build_id(chosen, path, cdll)
     return Library(path, cdll)
+
+
+def _check_packed(chosen: _opp.Opp, path: Path) -> None:
+    """Is it the file that was packed? The system's loader trusts what it maps: a damaged library kills."""
+    manifest = chosen.manifest_of(path)
+    entry = next((e for n, e in manifest.get("files", {}).items() if str(path).endswith(f"/{n}")), {})
+    try:
+        data = path.read_bytes() if entry.get("sha256") else b""
+    except OSError:
+        return  # opening it says why
+    if not data or hashlib.sha256(data).hexdigest() == entry["sha256"]:
+        return
+    from .check_symbols.elf import ElfFault, read_elf  # only here: it takes its time to import
+
+    wanted = manifest.get("build_id", "")
+    try:
+        found = read_elf(data).build_id
+    except ElfFault:
+        found = ""
+    if found and wanted and found != wanted:
+        raise AbiMismatch(_mixed(chosen, path, found, wanted))
+    raise AbiMismatch(
+        f"{path} is not the file that was packed (its sha256 differs from {chosen.root}/manifest.json): it is "
+        "damaged or was replaced. Install the OPP again as a whole"
+    )
+
+
+def _mixed(chosen: _opp.Opp, path: Path, found: str, wanted: str) -> str:
+    return (
+        f"{path} has build id '{found or 'none'}', but {chosen.root}/manifest.json says "
+        f"'{wanted}': pieces of two builds are mixed. Install the OPP again as a whole"
+    )
 
 
 def _check_build_id(chosen: _opp.Opp, path: Path, cdll: ctypes.CDLL) -> None:
@@ -280,10 +315,7 @@ def _check_build_id(chosen: _opp.Opp, path: Path, cdll: ctypes.CDLL) -> None:
         embedded = b""
     found = embedded.decode("ascii", "replace")
     if found != wanted:
-        raise AbiMismatch(
-            f"{path} has build id '{found or 'none'}', but {chosen.root}/manifest.json says "
-            f"'{wanted}': pieces of two builds are mixed. Install the OPP again as a whole"
-        )
+        raise AbiMismatch(_mixed(chosen, path, found, wanted))
 
 
 def _check_cann(chosen: _opp.Opp, acl: Acl) -> None:

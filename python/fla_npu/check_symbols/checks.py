@@ -195,7 +195,18 @@ class Vendor:
         """CANN's JSON descriptions. The twin finds its kernels by their paths and reads none."""
         if self.backend == "cann":
             for soc in self.socs():
-                check_kernels(ops, soc, self.files, self.read, self.error)
+                check_kernels(ops, soc, self.files, self.content, self.error)
+
+    def content(self, name: str) -> bytes | None:
+        """A file's bytes, None with a finding where a link dangles or reading fails."""
+        fault = self.place.faults.get(self.files[name])
+        if fault is None:
+            try:
+                return self.read(name)
+            except OSError as why:
+                fault = f"can't be read: {why}"
+        self.error(f"{name} {fault}")
+        return None
 
     def _check_files(self) -> None:
         """The manifest lists every file with its hash: what is gone, changed or added shows."""

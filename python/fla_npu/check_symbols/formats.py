@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same findings for pipelines: JUnit XML (one test case per operator and place) and SARIF 2.1.0."""
+"""The same findings for pipelines: JUnit XML (one test case per operator and place) and SARIF 2.1.0.
+
+Both take the data that --json prints, of a check or of a comparison, and that of an input that can't be read.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,7 @@ def _rule(finding: dict) -> str:
 
 def as_junit(result: dict) -> str:
     """One case per operator, per place and per comparison; its errors are a failure, the rest is its output."""
+    # A case for everything that was looked at, so that what is in order is seen to have been.
     cases: dict[tuple[str, str], list[dict]] = {}
     for vendor in result.get("vendors", []):
         cases[("package", vendor["name"])] = []
@@ -43,7 +47,7 @@ def as_junit(result: dict) -> str:
     if result.get("error"):
         cases[("input", "input")] = [{"level": "error", "text": result["error"], "where": "", "op": ""}]
     suite = ElementTree.Element("testsuite", name="check_symbols", tests=str(len(cases)))
-    failures = 0
+    failures = 0  # of cases, not of findings
     for (rule, name), findings in cases.items():
         case = ElementTree.SubElement(
             suite, "testcase", classname=f"check_symbols.{rule}", name=NOT_XML.sub("?", name)
@@ -66,6 +70,7 @@ def as_junit(result: dict) -> str:
 def as_sarif(result: dict) -> str:
     """One result per finding, at the place it is about."""
     findings = list(result.get("findings", []))
+    # The place stays a plain path: what was looked at need not lie in the repository.
     results = [
         {
             "ruleId": _rule(finding),
@@ -78,6 +83,7 @@ def as_sarif(result: dict) -> str:
         for finding in findings
     ]
     rules = [{"id": name, "shortDescription": {"text": text}} for name, text in RULES.items()]
+    # An input that can't be read is no finding about it, the run failed.
     invocation: dict = {"executionSuccessful": not result.get("error")}
     if result.get("error"):
         told = {"level": "error", "message": {"text": result["error"]}}

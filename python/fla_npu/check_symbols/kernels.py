@@ -76,7 +76,7 @@ class _Reader:
             self.seen[name] = {}
             data = self.files(name)
             if data is None:
-                self.error(f"{name} is missing: CANN's run time looks there", "")
+                self.error(f"{name} can't be had: CANN's run time looks there", "")
                 return {}
             try:
                 found = json.loads(data)
@@ -201,8 +201,10 @@ def _check_objects(soc: str, files: dict[str, str], read, error) -> None:
     """Kernel objects are ELF files with device code; a placeholder is none."""
     for name in files:
         if name.startswith(f"{IMPL}/kernel/{soc}/") and name.endswith(".o"):
-            op, head = name.split("/")[5], read(name)[:4096]
-            if PLACEHOLDER in head:
+            op, head = name.split("/")[5], read(name)
+            if head is None:
+                continue  # it has been said
+            if PLACEHOLDER in head[:4096]:
                 error(
                     f"{name} is a placeholder of a recorded toolkit, no device code: this OPP can't run", op
                 )

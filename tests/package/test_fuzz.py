@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Damaged files and folders, by the hundred, from a seed: check_symbols and the loader say what is wrong.
+
+Every case runs in a process of its own, so that a crash or a hang of one is its failure and no more. The
+outcome of a case is the status of check_symbols (2: can't be read, 1: findings) or the loader's refusal.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import importlib
+import io
+import os
+import random
+import shutil
+import signal
+import zipfile
+from pathlib import Path
+
+import fake_cann
+import fake_opp
+import pytest
+
+CASES = {"fast": 60, "full": 1000}
+SECONDS = 20  # of one case; they take some milliseconds
+TEXTS = [
+    "",
+    "{",
+    "null",
+    "[]",
+    "\0" * 50,
+    "[" * 5000,
+    '{"ops": {"chunk_fwd_h": []}}',
+    "load_priority",
+    "=" * 300,
+    "\ud7ff",
+    "1e999",
+]
+NAMES = [
+    "",
+    "vendors",
+    "opp",
+    "fla_npu",
+    "op_api",
+    "op_impl",
+    "lib",
+    "manifest.json",
+    "libcust_opapi.so",
+    "x" * 200,
+    "\udcff",
+    "a\nb",
+    "$HOME",
+]
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory) -> list[Path]:
+    """Good packages of both backends, to damage."""
+    root = tmp_path_factory.mktemp("good")
+    return [fake_opp.make_opp(root / "twin"), fake_cann.make_opp(root / "cann")]
+
+
+def files_of(root: Path) -> list[Path]:
+    return sorted(p for p in root.rglob("*") if p.is_file() and not p.is_symlink())
+
+
+def mutated(rng: random.Random, data: bytes) -> bytes:
+    """Bytes flipped, cut, doubled, inserted or exchanged; headers more often than the rest."""
+    data = bytearray(data or b"\0")
+    for _ in range(rng.choice([1, 1, 2, 8, 64])):
+        end = min(len(data), rng.choice([64, 1024, len(data)]))
+        at = rng.randrange(max(1, end))
+        kind = rng.randrange(6)
+        if kind == 0:
+            data[at] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            data[at : at + rng.choice([1, 2, 4, 8])] = rng.choice([b"\xff", b"\0", b"\x7f\xff\xff\xff"]) * 2
+        elif kind == 2:
+            del data[at : at + rng.choice([1, 16, len(data)])]
+        elif kind == 3:
+            data[at:at] = rng.randbytes(rng.choice([1, 16, 4096]))
+        elif kind == 4:
+            data += data[:at]
+        else:
+            data[at:] = rng.randbytes(min(len(data) - at, 4096))
+        data = data or bytearray(b"\0")
+    return bytes(data)
+
+
+def damage(rng: random.Random, root: Path) -> None:
+    """One to three files or folders of the package, each in one way."""
+    for _ in range(rng.randrange(1, 4)):
+        files = files_of(root)
+        if not files:
+            return
+        path, how = rng.choice(files), rng.randrange(9)
+        if how < 4:
+            path.write_bytes(mutated(rng, path.read_bytes()))
+        elif how == 4:
+            path.write_bytes(rng.choice(TEXTS).encode("utf-8", "surrogateescape"))
+        elif how == 5:
+            path.unlink()
+            path.mkdir()
+        elif how == 6:
+            path.unlink()
+            path.symlink_to(rng.choice(["nowhere", path.name, "..", "/dev/null", "/"]))
+        elif how == 7:
+            shutil.rmtree(
+                rng.choice([p for p in path.parents if root in p.parents] or [path.parent]),
+                ignore_errors=True,
+            )
+        else:
+            other = rng.choice(files)
+            path.write_bytes(other.read_bytes() if other.is_file() else b"")
+
+
+def rubbish(rng: random.Random, root: Path) -> None:
+    """A tree of random names, some of them those that are looked for."""
+    place = root
+    for _ in range(rng.randrange(1, 12)):
+        place = rng.choice([root, place]) / (rng.choice(NAMES) or "x")
+        with contextlib.suppress(OSError):
+            if rng.random() < 0.6:
+                place.mkdir(parents=True)
+            else:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(rng.randbytes(rng.choice([0, 4, 300])))
+
+
+def make_input(rng: random.Random, sources: list[Path], work: Path) -> Path:
+    """A damaged OPP, one of its files, a damaged wheel, a damaged manifest, or rubbish."""
+    kind = rng.randrange(10)
+    root = work / "opp"
+    if kind == 0:
+        root.mkdir()
+        rubbish(rng, root)
+        return root
+    shutil.copytree(rng.choice(sources), root)
+    if kind <= 5:
+        damage(rng, root)
+        return rng.choice([root, root, root / "vendors", root / "vendors/fla_npu"])
+    if kind == 6:
+        path = rng.choice(files_of(root))
+        path.write_bytes(mutated(rng, path.read_bytes()))
+        return path
+    if kind == 7:
+        manifest = root / "manifest.json"
+        manifest.write_bytes(mutated(rng, manifest.read_bytes()))
+        return rng.choice([root, manifest])
+    wheel = work / "fla_npu-1-py3-none-linux_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w", rng.choice([zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])) as archive:
+        for path in files_of(root):
+            archive.write(path, f"fla_npu/opp/{path.relative_to(root).as_posix()}")
+    wheel.write_bytes(mutated(rng, wheel.read_bytes()))
+    return wheel
+
+
+def look(rng: random.Random, path: Path) -> str:
+    """check_symbols, plain or as a comparison, in some format; the outcome in a word."""
+    from fla_npu import check_symbols
+
+    options = rng.choice([[], ["--op", fake_opp.OP], ["--op", fake_cann.OP], ["--against", str(path)]])
+    form = rng.choice(["text", "json", "junit", "sarif"])
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = check_symbols.main([str(path), *options, "--format", form])
+    assert status in (0, 1, 2), status
+    assert (status == 2) == ("check_symbols: " in err.getvalue()), err.getvalue()
+    assert status != 1 or out.getvalue().strip()
+    return f"status {status}"
+
+
+def load(path: Path) -> str:
+    """The loader on a place: the operator is bound, or refused with a reason."""
+    import warnings
+
+    from fla_npu import loader
+    from fla_npu.errors import FlaNpuError
+
+    os.environ["FLA_NPU_OPP_PATH"] = str(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            loader.bind(fake_opp.OP)
+    except FlaNpuError as error:
+        assert str(error).strip()
+        return "refused"
+    return "bound"
+
+
+def in_a_process(*calls) -> list[str]:
+    """What each call returned or raised, or how the process died in it."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(SECONDS)
+        for call in calls:
+            try:
+                text = call()
+            except BaseException as error:
+                text = f"CRASH {type(error).__name__}: {error}"
+            os.write(write, text.encode("utf-8", "replace")[:2000] + b"\0")
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        said = pipe.read().decode().split("\0")[:-1]
+    status = os.waitpid(child, 0)[1]
+    return [*said, f"DEAD by signal {os.WTERMSIG(status)}"] if os.WIFSIGNALED(status) else said
+
+
+@pytest.mark.parametrize("tier", ["fast", pytest.param("full", marks=pytest.mark.full)])
+def test_damaged_input_is_explained(sources, tmp_path, tier):
+    for module in ("check_symbols", "loader"):
+        importlib.import_module(f"fla_npu.{module}")  # once, and not in every process
+    outcomes: collections.Counter[str] = collections.Counter()
+    failed = []
+    for seed in range(CASES[tier]):
+        rng = random.Random(seed if tier == "fast" else seed + 10_000)
+        work = tmp_path / str(seed)
+        work.mkdir()
+        path = make_input(rng, sources, work)
+        said = in_a_process(functools.partial(look, rng, path), functools.partial(load, path))
+        outcomes.update(text.split(":")[0] for text in said)
+        failed += [f"seed {seed} {path}: {text}" for text in said if text.startswith(("CRASH", "DEAD"))]
+        shutil.rmtree(work, ignore_errors=True)
+    assert not failed, f"{len(failed)} of {CASES[tier]}: {outcomes}\n" + "\n".join(failed[:10])
+    assert {"status 1", "status 2", "refused"} <= set(outcomes), outcomes
