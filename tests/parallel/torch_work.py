@@ -232,6 +232,7 @@ def judge(case: Case, results: list[dict], factor: float = 1.5) -> dict[str, tup
             f"{name}: {tuple(x.shape)} instead of {tuple(single[name].shape)}"
         )
         assert torch.isfinite(x).all(), name
+        assert name in ("da_log", "ddt_bias") or x.dtype == single[name].dtype, f"{name}: {x.dtype}"
         scores[name] = error(x, exact[name]), error(single[name], exact[name])
         mine, other = scores[name]
         least = USUAL if x.numel() < FEW else 0.0
