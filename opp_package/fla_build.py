@@ -14,9 +14,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from build_config import ConfigError, decide, jobs
+from fla_npu.manylinux import retag
 from scikit_build_core import build as backend
 
 OPTIONS = ("FLA_NPU_BACKEND", "FLA_NPU_SOC", "FLA_NPU_OPS", "FLA_NPU_KERNEL_OPTIONS")
@@ -36,6 +38,10 @@ def _settings(config_settings: dict | None) -> dict:
 def _checked(config_settings: dict | None) -> dict:
     """The same, refusing options that describe no build before anything is compiled."""
     left = _settings(config_settings)
+    if "inplace" in (left.get("editable.mode"), os.environ.get("SKBUILD_EDITABLE_MODE")):
+        raise SystemExit(
+            "fla-npu: editable.mode = inplace leaves out the step that packs the OPP; drop the setting"
+        )
     try:
         decide(*(os.environ.get(name, "") for name in OPTIONS))
     except ConfigError as error:
@@ -50,15 +56,17 @@ def _hook(name: str, place: int, prepare: Callable[[dict | None], dict]) -> Call
         values = list(arguments)
         if len(values) > place:
             values[place] = prepare(values[place])
-            return getattr(backend, name)(*values, **others)
-        return getattr(backend, name)(*values, config_settings=prepare(config_settings), **others)
+        else:
+            others["config_settings"] = prepare(config_settings)
+        made = getattr(backend, name)(*values, **others)
+        return retag(Path(values[0], made)).name if name == "build_wheel" else made
 
     return call
 
 
-for kind in ("wheel", "editable", "sdist"):
+for kind, prepare in {"wheel": _checked, "editable": _checked, "sdist": _settings}.items():
     globals()[f"get_requires_for_build_{kind}"] = _hook(f"get_requires_for_build_{kind}", 0, _settings)
-    globals()[f"build_{kind}"] = _hook(f"build_{kind}", 1, _settings if kind == "sdist" else _checked)
-for kind in ("wheel", "editable"):
-    name = f"prepare_metadata_for_build_{kind}"
-    globals()[name] = _hook(name, 1, _checked)
+    globals()[f"build_{kind}"] = _hook(f"build_{kind}", 1, prepare)
+    if kind != "sdist":
+        name = f"prepare_metadata_for_build_{kind}"
+        globals()[name] = _hook(name, 1, prepare)

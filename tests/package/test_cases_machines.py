@@ -278,6 +278,27 @@ def test_33_the_newest_numpy(fake, tmp_path):
     assert python(code, PYTHONPATH=path, FLA_NPU_OPP_PATH=str(fake.root)).stdout == "fine\n"
 
 
+CALL = """import numpy, torch
+from fla_npu.torch import npu_chunk_kda
+q, k, v, g = (torch.ones(1, 64, 1, 128, dtype=t) for t in (torch.bfloat16,) * 3 + (torch.float32,))
+out, _ = npu_chunk_kda(q, k, v, -g, torch.ones(1, 64, 1), 1.0, layout="BSND", safe_gate=True,
+                       a_log=torch.zeros(1), use_qk_l2norm_in_kernel=True)
+print(numpy.__version__, bool(out.isfinite().all()), out.float().numpy().shape)"""
+
+
+@pytest.mark.full
+def test_33_a_call_beside_numpy_2(tmp_path):
+    pytest.importorskip("torch")
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", tmp_path, "numpy>=2"]
+    if subprocess.run(list(map(str, pip)), capture_output=True).returncode:
+        pytest.skip("no NumPy 2 to be had from the index")
+    path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    chosen = {k: os.environ[k] for k in VARIABLES if k in os.environ}  # the OPP of this test run
+    done = python(CALL, PYTHONPATH=path, **chosen)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.startswith("2.") and "True (1, 64, 1, 128)" in done.stdout
+
+
 @pytest.mark.parametrize(
     "error", ["OSError('libascend_hal.so: cannot open')", "RuntimeError('x')", "SystemExit(3)"]
 )
