@@ -13,6 +13,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import shutil
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -36,10 +37,10 @@ class Pool:
     def _start(self) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["torch", "torch.distributed", "fla_npu.torch.parallel", "torch_pool"])
-        folder = tempfile.mkdtemp(prefix="fla-npu-test-")
+        self.folder = tempfile.mkdtemp(prefix="fla-npu-test-")
         for rank in range(self.size):
             ours, theirs = context.Pipe()
-            arguments = (rank, self.size, f"{folder}/store", self.timeout, theirs, dict(os.environ))
+            arguments = (rank, self.size, f"{self.folder}/store", self.timeout, theirs, dict(os.environ))
             process = context.Process(target=serve, args=arguments, daemon=True)
             process.start()
             theirs.close()
@@ -79,6 +80,8 @@ class Pool:
             if process.is_alive():
                 process.kill()
                 process.join()
+        if self.workers:
+            shutil.rmtree(self.folder, ignore_errors=True)
         self.workers = []
 
 
