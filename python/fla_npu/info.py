@@ -61,15 +61,12 @@ def collect() -> dict[str, Any]:
         used = opp.find()
     except FlaNpuError as error:
         problem = str(error)
-    places = [
-        {
-            "source": place.source,
-            "path": place.path,
-            "state": place.state,
-            "used": used is not None and place.opp is not None and place.source == used.source,
-        }
-        for place in opp.survey()
-    ]
+    places = []
+    for place in opp.survey():
+        taken = used is not None and place.opp is not None and place.source == used.source
+        hidden = used is not None and place.opp is not None and not taken
+        state = f"{place.state}, but {used.source} comes first" if hidden else place.state
+        places.append({"source": place.source, "path": place.path, "state": state, "used": taken})
     result: dict[str, Any] = {
         "build": build_info(),
         "places": places,

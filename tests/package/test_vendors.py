@@ -84,6 +84,11 @@ def test_installed_for_a_user_is_found_before_the_own_one(home, release, monkeyp
     assert rows[0]["source"] == "fla-npu opp install" and rows[0]["version"] == "1.0"
     monkeypatch.setenv("FLA_NPU_OPP_PATH", str(release))
     assert opp.find().source == "FLA_NPU_OPP_PATH"
+    from fla_npu import info
+
+    told = {place["source"]: place["state"] for place in info.collect()["places"]}
+    assert told["FLA_NPU_OPP_PATH"] == "usable"
+    assert told[opp.USER] == told[opp.OWN] == "usable, but FLA_NPU_OPP_PATH comes first"
 
 
 def test_removed_without_a_trace(home, release, tmp_path):
