@@ -9,6 +9,7 @@ about='fla-npu'     # what --help calls it
 payload_at=0        # line at which the packed tree begins, 0 without one
 payload_sha256=''
 payload_arch=''     # machine its libraries are for
+payload_glibc=0     # minor version of glibc 2 that they need
 
 usage() {
     cat <<END
@@ -244,6 +245,10 @@ case $payload_arch in
 '' | "$machine") ;;
 *) [ "$action" = extract ] || die "this package is for $payload_arch, this machine is $machine" ;;
 esac
+glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null | sed -n 's/^glibc 2\.\([0-9]*\).*/\1/p')
+if [ "$action" = install ] && [ "${glibc:-999}" -lt "$payload_glibc" ]; then
+    die "this package needs glibc 2.$payload_glibc, this system has 2.$glibc; build here: pip install . in a checkout"
+fi
 if [ "$action" = extract ]; then
     mkdir -p "$path"
     unpack "$path"

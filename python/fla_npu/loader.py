@@ -42,6 +42,7 @@ DEVICE = Path("/dev/davinci0")  # the driver's first NPU
 
 
 def _has(cdll: ctypes.CDLL, symbol: str) -> bool:
+    """hasattr, also for a library in a path that is no text."""
     try:
         getattr(cdll, symbol)
     except (AttributeError, UnicodeDecodeError):  # the loader's text names a path that is not UTF-8
@@ -222,6 +223,11 @@ def _dlopen(path: Path | str, what: str) -> ctypes.CDLL:
             raise OppNotFound(
                 f"{what} {path} needs a library that is not there: {text}. For a CANN build, source "
                 "the toolkit's set_env.sh first"
+            ) from error
+        # Neither damaged nor of another machine: the system is older than the one that built it.
+        if "version `GLIBC" in text:
+            raise AbiMismatch(
+                f"{what} {path} was built for a newer system: {text}. Build it here: pip install . in a checkout"
             ) from error
         if isinstance(path, str):  # a bare name: found by the system's search, or not at all
             raise OppNotFound(

@@ -27,6 +27,7 @@ from pathlib import Path
 
 from . import opp
 from .errors import AbiMismatch, ArgumentError, FlaNpuError, OppNotFound
+from .manylinux import platform_tag
 
 __all__ = ["environment", "install", "listing", "pack", "read_source", "remove"]
 
@@ -133,6 +134,13 @@ def _verify(source: Path, files: dict[str, bytes]) -> None:
         )
 
 
+def _glibc_needed(files: dict[str, bytes]) -> int:
+    """Minor version of the C library that the newest need of any library in `files` has; 0 when unknown."""
+    libraries = [data for name, data in files.items() if name.endswith(".so")]
+    tag = re.match(r"manylinux_2_(\d+)_", platform_tag(libraries, "any"))
+    return int(tag.group(1)) if tag else 0
+
+
 def _installer() -> str:
     return (resources.files("fla_npu") / "installer.sh").read_text(encoding="utf-8")
 
@@ -163,6 +171,14 @@ def install(source: Path, path: Path | None = None) -> str:
     arch = opp.parse_manifest(files[MANIFEST]).get("arch", "")
     if arch and arch != platform.machine():
         raise ArgumentError(f"{source} is for {arch}, this machine is {platform.machine()}")
+    needed, here = (
+        _glibc_needed(files),
+        re.fullmatch(r"glibc 2\.(\d+).*", os.confstr("CS_GNU_LIBC_VERSION") or ""),
+    )
+    if here and int(here.group(1)) < needed:
+        raise ArgumentError(
+            f"{source} needs glibc 2.{needed}, this system has {here.group()}; build here: pip install . in a checkout"
+        )
     place = _place(path)
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -244,6 +260,7 @@ def pack(source: Path, out: Path, form: str = "run") -> Path:
             "payload_at": script.count("\n") + 1,
             "payload_sha256": f"'{hashlib.sha256(data).hexdigest()}'",
             "payload_arch": f"'{arch}'",
+            "payload_glibc": _glibc_needed(files),
         }
         for name, value in values.items():
             script = re.sub(

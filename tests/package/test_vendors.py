@@ -198,6 +198,28 @@ def test_a_damaged_run_changes_nothing(home, release, tmp_path, fault):
             vendors.install(run)
 
 
+def test_a_system_that_is_too_old_is_named(home, tmp_path, monkeypatch):
+    """Libraries of a newer C library are not installed; one that lies there is called what it is."""
+    from fla_npu import loader
+
+    source = make_opp(tmp_path / "new")
+    code = "int old_and_new(void); int f(void) { return old_and_new(); }\n" + fake_opp.identity()
+    (tmp_path / "map").write_text("GLIBC_2.99 { global: old_and_new; };\n")
+    script, name = f"-Wl,--version-script={tmp_path / 'map'}", "-Wl,-soname,libc.so.6"
+    stub = fake_opp.library(tmp_path / "libc.so.6", "int old_and_new(void) { return 1; }", script, name)
+    fake_opp.library(source / "vendors/fla_npu/op_api/lib/libfla_twin.so", code, str(stub))
+    fake_opp.write_manifest(source, version="1.0", arch="x86_64")
+    with pytest.raises(errors.ArgumentError, match=r"needs glibc 2\.99, this system has glibc 2\."):
+        vendors.install(source)
+    done = sh(vendors.pack(source, tmp_path))
+    assert done.status == 1 and "needs glibc 2.99, this system has 2." in done.text and not home.exists()
+    monkeypatch.setenv("FLA_NPU_OPP_PATH", str(source))
+    loader.reset()
+    with pytest.raises(errors.AbiMismatch, match="was built for a newer system.*GLIBC_2.99"):
+        loader.bind("chunk_fwd_h")
+    loader.reset()
+
+
 @pytest.mark.parametrize(
     "what", ["nothing", "text", "script", "changed", "lost", "stray", "foreign", "aarch64"]
 )
