@@ -102,3 +102,16 @@ def test_one_rank_of_a_larger_job(pool):
     want = plain(case)
     assert got.keys() == want.keys()
     assert all(torch.equal(got[n], want[n]) for n in want)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case((5, 4), batch=2, hk=68, hv=136, layout="BSND", state="float32"),
+        Case((5, 4), hk=130, hv=260, state="float32", transport="relay"),
+    ],
+    ids=["rows", "heads"],
+)
+def test_more_heads_than_one_merge_takes(pool, case):
+    judge(case, pool.run(torch_work.run, case))

@@ -118,6 +118,19 @@ def grace() -> float:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("op", ["chunk_kda_fwd_prepare", "pre_process_bwd_kernel_merged"])
+def test_a_kernel_that_fails_on_one_rank(pool, op):
+    """It raises its own error there; the others give it as the cause when their patience ends."""
+    answers = pool.run(torch_faults.failing_alone, CASE, 2, op)
+    assert answers[2][0] == "LaunchError"
+    for kind, text, seconds in answers[:2]:
+        assert kind == "ParallelError", text
+        assert "rank 2 failed by itself with LaunchError: out of memory" in text
+        assert seconds < TIMEOUT + grace()
+    pool.close()  # its ranks are out of step
+
+
+@pytest.mark.full
 def test_a_rank_that_stays_away(pool):
     """It never runs its backward: the others wait as long as the group does, and name it."""
     answers = pool.run(torch_faults.silent, CASE, 1, TIMEOUT + 3.0)

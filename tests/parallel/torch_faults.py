@@ -181,3 +181,22 @@ def mesh_of_two_dimensions(rank: int, size: int) -> tuple[str, str, float]:
     answer = told(lambda: ContextParallel(mesh, lengths=1))
     ContextParallel(mesh["sequence"], lengths=1)
     return answer
+
+
+def failing_alone(rank: int, size: int, case: Case, guilty: int, op: str) -> tuple[str, str, float]:
+    """A kernel fails on one rank, after all have agreed to go on."""
+    from fla_npu import aclnn, errors
+
+    context, call = context_of(case), aclnn.call
+
+    def broken(name, *arguments, **keywords):
+        if rank == guilty and name == op:
+            raise errors.LaunchError("out of memory", 207001)
+        return call(name, *arguments, **keywords)
+
+    aclnn.call = broken
+    try:
+        return told(lambda: step(case, context))
+    finally:
+        aclnn.call = call
+        time.sleep(3.0 if rank == guilty else 0.0)  # it lives on

@@ -19,7 +19,7 @@ from .. import chunk_kda, loader
 from ..checks import check_state
 from ..chunk_kda import Adapter, stages
 from ..errors import ArgumentError
-from .engine import Exchange, Transport
+from .engine import MOST_HEADS, Exchange, Transport
 from .plan import Plan
 from .program import MAP, STATE, Program
 
@@ -314,10 +314,19 @@ class _Crossing:
             states = a.part(states, 0, row, 1)
         known = self._turn(a.cast(states, "float32"))
         known = a.reshape(a.dense(known), (batch * heads, WIDTH, WIDTH))
-        constant = a.join([known, a.zeros((batch * heads, WIDTH, WIDTH), "float32", known)], 2)
+        parts = []
+        for first in range(0, batch * heads, MOST_HEADS):
+            count = min(MOST_HEADS, batch * heads - first)
+            parts.append(self._applied(*(a.part(x, 0, first, count) for x in (summary, known))))
+        return parts[0] if len(parts) == 1 else a.join(parts, 0)
+
+    def _applied(self, summary, known):
+        """What a map makes of a state, by the merge operator."""
+        a, shape = self.adapter, tuple(known.shape)
+        constant = a.join([known, a.zeros(shape, "float32", known)], 2)
         # The operator computes what enters a row after the last one: the third is not read.
-        rows = [a.reshape(x, (1, *tuple(x.shape))) for x in (constant, summary, constant)]
-        out = a.zeros((batch * heads, WIDTH, WIDTH), "float32", known)
+        rows = [a.reshape(a.dense(x), (1, *tuple(x.shape))) for x in (constant, summary, constant)]
+        out = a.zeros(shape, "float32", known)
         return stages.merge(a, out, a.join(rows, 0), 2, 2, label=LABEL)
 
     def _turn(self, states):

@@ -7,6 +7,7 @@ the tensors, `wait` orders streams and not the host) and has not been run on an 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 import weakref
@@ -38,6 +39,10 @@ def between_graphs(function: Callable) -> Callable:
         return function(*arguments, **keywords)
 
     return call
+
+
+# How the account of a rank begins that failed in its own work.
+_ALONE = "failed by itself"
 
 
 class _Done:
@@ -186,18 +191,34 @@ class Group:
         text = f"rank {self.rank} of {self.size} lost {doing}. {found} Cause here: {cause}"
         return ParallelError(text, rank=self.rank, peers=silent, step=doing)
 
+    @contextlib.contextmanager
+    def awaited(self):
+        """Around work of this rank that others wait for: why it failed is told to them."""
+        try:
+            yield
+        except ParallelError:
+            raise
+        except Exception as error:
+            with contextlib.suppress(RuntimeError):
+                self._tell(f"{_ALONE} with {type(error).__name__}: {error}")
+            raise
+
+    def _tell(self, text: str) -> tuple[Any, str]:
+        """Leaves an account for the others; the store, and the prefix of the accounts of this failure."""
+        turn = _FAILURES[self.handle] = _FAILURES.get(self.handle, -1) + 1
+        store, key = self.handle.get_group_store(), f"fla_npu/lost/{turn}/"
+        store.set(f"{key}{self.rank}", text[:400])
+        return store, key
+
     def _accounts(self, mine: str) -> tuple[tuple[int, ...], str]:
         """Tells the others what happened here; who of them is silent, and what the rest tell.
 
         A rank that is alive fails in the same exchange and says so; one that ended, or that never came
         to the exchange, is silent.
         """
-        turn = _FAILURES[self.handle] = _FAILURES.get(self.handle, -1) + 1
-        key = f"fla_npu/lost/{turn}/"
         heard: dict[int, str] = {}
         try:
-            store = self.handle.get_group_store()
-            store.set(f"{key}{self.rank}", mine[:200])
+            store, key = self._tell(mine)
             end = time.monotonic() + GRACE
             while len(heard) < self.size - 1 and time.monotonic() < end:
                 for rank in set(range(self.size)) - {self.rank} - heard.keys():
@@ -209,11 +230,13 @@ class Group:
                 (),
                 "The store of the job does not answer: the process that hosts it (rank 0 as a rule) ended.",
             )
+        guilty = tuple(r for r, text in sorted(heard.items()) if text.startswith(_ALONE))
+        if guilty:
+            return guilty, " ".join(f"rank {r} {heard[r]}." for r in guilty)
         silent = tuple(sorted(set(range(self.size)) - {self.rank} - heard.keys()))
         if not silent:
-            return (), "All ranks are alive: they are in different exchanges (" + "; ".join(
-                f"rank {r}: {text}" for r, text in sorted(heard.items())
-            ) + ")."  # fmt: skip
+            told = "; ".join(f"rank {r}: {text}" for r, text in sorted(heard.items()))
+            return (), f"No rank is missing. They tell: {told}."
         names = ", ".join(f"rank {r}" for r in silent)
         text = f"No sign of {names}: ended, or not in this exchange (a call or a backward left out there)."
         return silent, text

@@ -108,7 +108,8 @@ def _call(context: ContextParallel, tensors: tuple, options: dict[str, Any]) -> 
 def _run(scan: Scan, tensors: tuple, train: bool) -> tuple:
     """(attn_out, final_state, saved, incoming), results without elements included."""
     named = dict(zip(TENSORS, tensors, strict=True))
-    out, final, saved, incoming = scan.forward(named, train)
+    with scan.transport.awaited():
+        out, final, saved, incoming = scan.forward(named, train)
     v = tensors[2]
     if out is None:  # token-major, like every attn_out
         out = v.new_empty(v.shape if scan.given["layout"] in ("BSND", "TND") else v.transpose(-3, -2).shape)
@@ -145,7 +146,7 @@ class _FirstDerivative(torch.autograd.Function):
     def forward(scan: Scan, needs: list[str], anchor: Any, *arguments):
         tensors, (d_out, d_state, incoming, *saved) = arguments[:_COUNT], arguments[_COUNT:]
         named = dict(zip(TENSORS, tensors, strict=True))
-        with torch.no_grad():
+        with torch.no_grad(), scan.transport.awaited():
             grads = scan.backward(named, saved, incoming, d_out, d_state, needs)
         return tuple(torch.zeros_like(named[n]) if grads[n] is None else grads[n] for n in needs)
 
