@@ -32,7 +32,8 @@ class ContextParallel:
         lengths: tokens of every rank, or the number of this rank's, or None: `cu_seqlens[-1]` tokens in
             parts as equal as they can be, the longer ones first. A rank may have 0.
         transport: how states cross: gather, relay, grouped, doubling (docs/scaling.md says which when).
-        group_size: ranks of a group of `grouped`, such as the NPUs of a node; they must be consecutive.
+        group_size: ranks of a group of `grouped`, such as the NPUs of a node; they must be consecutive. Their
+            gather is made of messages, since PyTorch makes process groups only where all processes ask.
 
     Attributes: rank, size; plan (`fla_npu.parallel.Plan`); shard, what this rank owns.
 
