@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import torch
 from fla_npu.parallel import make_plan
 from mindspore_work import Job
-from torch_layers import Conv, conv_inputs
-from torch_work import Case, cotangents, inputs, local_inputs, part
+from torch_layers import Conv, blocks, conv_inputs
+from torch_work import TOKENWISE, Case, cotangents, inputs, local_inputs, part
 
 
 def given(x: torch.Tensor) -> tuple:
@@ -41,10 +41,11 @@ def jobs(case: Case, size: int, members: tuple[int, ...] | None = None, **option
 
 def answers(results: list) -> list[dict | None]:
     """As `torch_work.judge` wants them."""
-    return [
-        None if r is None else {n: None if x is None else torch.from_numpy(x) for n, x in r.items()}
-        for r in results
-    ]
+    return [None if r is None else {n: taken(x) for n, x in r.items()} for r in results]
+
+
+def taken(x: tuple | None) -> torch.Tensor | None:
+    return None if x is None else torch.from_numpy(x[0]).to(getattr(torch, x[1]))
 
 
 def head_jobs(case: Case, size: int) -> list[Job | None]:
@@ -66,6 +67,17 @@ def mesh_jobs(case: Case) -> list[Job]:
     for rank, job in enumerate(made):
         job.group, job.context = [rank % 2, 2 + rank % 2], {**job.context, "lengths": blocks}
     return made
+
+
+def zigzag_jobs(case: Case) -> tuple[list[Job], list[torch.Tensor]]:
+    """Of equal ranks with tokens in zigzag order, and the global tokens of each rank."""
+    made, ranks = jobs(case, len(case.lengths)), len(case.lengths)
+    tensors, (d_out, _), cu = inputs(case), cotangents(case), case.cu or (0, case.tokens)
+    held = [torch.cat([torch.arange(*span) for span in blocks(cu, rank, ranks)]) for rank in range(ranks)]
+    for job, mine in zip(made, held, strict=True):
+        job.tensors = {n: given(x[mine] if n in TOKENWISE else x) for n, x in tensors.items()}
+        job.seeds = d_out[mine].float().numpy(), None
+    return made, held
 
 
 def conv_jobs(case: Conv, size: int) -> list[Job | None]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 
 import numpy as np
-from mindspore_work import Job, context_of, differentiate, from_ms, tensors_of, to_ms, told
+from mindspore_work import Job, carried, context_of, differentiate, from_ms, tensors_of, to_ms, told
 
 PARAMETERS = ("a_log", "dt_bias", "initial_state")
 
@@ -31,8 +31,8 @@ def _summed(found: dict, group) -> dict:
     from fla_npu.mindspore.parallel import reduce_gradients
 
     names = [f"d{n}" for n in PARAMETERS if f"d{n}" in found]
-    sums = reduce_gradients([to_ms((found[n], "float32")) for n in names], group)
-    return found | {n: from_ms(x) for n, x in zip(names, sums, strict=True)}
+    sums = reduce_gradients([to_ms(found[n]) for n in names], group)
+    return found | {n: carried(x) for n, x in zip(names, sums, strict=True)}
 
 
 def heads(rank: int, size: int, jobs: list[Job | None]) -> dict | None:
@@ -77,6 +77,21 @@ def mesh(rank: int, size: int, jobs: list[Job]) -> dict:
     return _summed(differentiate(tensors_of(job), job.seeds, job.wanted, call), None)
 
 
+def zigzag(rank: int, size: int, jobs: list[Job], cu) -> dict:
+    """Tokens in zigzag order go through the scan and come back in it."""
+    from fla_npu.mindspore.parallel import from_zigzag, npu_chunk_kda, to_zigzag
+
+    job = jobs[rank]
+    context = context_of(job)
+
+    def call(a_log, dt_bias, **rows):
+        straight = {n: from_zigzag(x, axis=0, cu_seqlens=cu) for n, x in rows.items()}
+        out, _ = npu_chunk_kda(**straight, a_log=a_log, dt_bias=dt_bias, **job.options, context=context)
+        return to_zigzag(out, context, axis=0, cu_seqlens=cu), None
+
+    return _summed(differentiate(tensors_of(job), job.seeds, job.wanted, call), None)
+
+
 def replays(rank: int, size: int, jobs: list[Job | None], again: bool) -> dict | None:
     """Two layers in a row, made again in the backward or not: gradients of values and of a parameter."""
     import mindspore as ms
@@ -104,8 +119,9 @@ def replays(rank: int, size: int, jobs: list[Job | None], again: bool) -> dict |
     def loss(v):
         return (layers[1](layers[0](v)).astype(ms.float32) * seed).sum()
 
-    value, (d_v, d_a) = ms.value_and_grad(loss, 0, [a_log])(t["v"])
-    return {"value": from_ms(value), "dv": from_ms(d_v), "da_log": from_ms(d_a[0])}
+    # Not the value: MindSpore's sum of a tensor without elements is any number.
+    d_v, d_a = ms.grad(loss, 0, [a_log])(t["v"])
+    return {"dv": from_ms(d_v), "da_log": from_ms(d_a[0])}
 
 
 def refused(rank: int, size: int, jobs: list[Job], guilty: int, how: str) -> tuple[str, str, float]:

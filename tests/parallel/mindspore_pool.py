@@ -39,7 +39,8 @@ class Pool:
         self.size, self.environment = size, environment
         self.pipes: list = []
         self.processes: list[subprocess.Popen] = []
-        self.folder = tempfile.mkdtemp(prefix="fla-npu-test-")
+        self._home = tempfile.TemporaryDirectory(prefix="fla-npu-test-")  # removed with the pool
+        self.folder = self._home.name
 
     def _start(self) -> None:
         listener = Listener(f"{self.folder}/pool-{os.urandom(4).hex()}", "AF_UNIX", backlog=self.size)

@@ -37,8 +37,13 @@ def to_ms(given):
     return ms.Tensor(np.ascontiguousarray(values)).astype(getattr(ms, dtype))
 
 
-def from_ms(x):
+def from_ms(x) -> np.ndarray | None:
     return None if x is None else x.astype("float32").asnumpy()
+
+
+def carried(x) -> tuple | None:
+    """A result, as jobs carry tensors."""
+    return None if x is None else (from_ms(x), str(x.dtype).lower())
 
 
 def tensors_of(job: Job) -> dict:
@@ -69,13 +74,13 @@ def differentiate(tensors: dict, seeds: tuple, wanted, call: Callable) -> dict:
     leaves = tuple(tensors[n] for n in names)
     if not names:
         out, final = loss()[1:]
-        return {"o": from_ms(out), "final_state": from_ms(final)}
+        return {"o": carried(out), "final_state": carried(final)}
     derive = ms.value_and_grad(loss, tuple(range(len(names))), has_aux=True)
     (_, out, final), grads = derive(*leaves)
     for n, grad in zip(names, grads, strict=True):
         assert (grad.shape, grad.dtype) == (tensors[n].shape, tensors[n].dtype), n
-    found = {"o": from_ms(out), "final_state": from_ms(final)}
-    return found | {f"d{n}": from_ms(x) for n, x in zip(names, grads, strict=True)}
+    found = {"o": carried(out), "final_state": carried(final)}
+    return found | {f"d{n}": carried(x) for n, x in zip(names, grads, strict=True)}
 
 
 def run(rank: int, size: int, jobs: list[Job | None]) -> dict | None:

@@ -7,6 +7,7 @@ Two processes in the fast tier, one to eight in the long one; they start once pe
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ import mindspore_work
 import torch
 import torch_layers
 import torch_work
-from mindspore_jobs import answers, conv_jobs, head_jobs, jobs, mesh_jobs
+from mindspore_jobs import answers, conv_jobs, head_jobs, jobs, mesh_jobs, zigzag_jobs
 from mindspore_pool import Pool
 from test_torch_calls import CASES, TRANSPORTS, random_case, using
 from test_torch_cases import CONVOLUTIONS
@@ -74,6 +75,22 @@ def test_heads_instead_of_tokens(pools):
 def test_convolution(pools, name):
     half = Conv((20, 13), (0, 19, 33), channels=64, dtype="bfloat16")
     check_conv(pools(2), {"two_ranks": CONVOLUTIONS["two_ranks"], "half": half}[name])
+
+
+@pytest.mark.parametrize("cu", [None, (0, 8, 8, 40)], ids=["one", "packed"])
+def test_zigzag_order_is_converted(pools, cu):
+    """Load-balanced shards in, load-balanced results out: those of one process."""
+    case = Case((20, 20), cu, options={"output_final_state": False})
+    made, held = zigzag_jobs(case)
+    found = answers(pools(2).run(mindspore_layers.zigzag, made, cu))
+    shared = {n: found[0].pop(n) for n in ("da_log", "ddt_bias")}
+    assert all(torch.equal(found[1].pop(n), x) for n, x in shared.items())
+    whole = {}
+    for n in found[0].keys() - {"final_state"}:
+        rows = torch.cat([r[n] for r in found])
+        whole[n] = torch.empty_like(rows)
+        whole[n][torch.cat(held)] = rows
+    judge(case, [whole | shared])
 
 
 REFUSALS = {
@@ -252,8 +269,7 @@ def test_whole_worlds_of_other_sizes(pools, size):
 @FOUR
 @pytest.mark.parametrize("when", ["forward", "backward"])
 def test_a_rank_that_ends(when):
-    """An error that names it, in the time that MindSpore waits. Its scheduler, asked not to, does not
-    end the others before."""
+    """Errors in the time that MindSpore waits, where its scheduler is asked not to end all at once."""
     pool = Pool(3, MS_DISABLE_HEARTBEAT="1")
     try:
         told = pool.run(mindspore_layers.dying, jobs(Case((30, 20, 25)), 3), 1, when, ending=(1,))
@@ -261,5 +277,18 @@ def test_a_rank_that_ends(when):
         pool.close()
     for rank in (0, 2):
         kind, text, seconds = told[rank]
-        assert kind == "ParallelError" and f"rank {rank} of 3" in text and "1" in text, text
-        assert seconds < 70
+        assert kind == "ParallelError" and f"rank {rank} of 3" in text and seconds < 70, text
+    assert any(re.search("(to|from) rank 1:|ranks [02, ]*1", text) for _, text, _ in told[::2]), told
+
+
+@FOUR
+def test_a_rank_that_ends_ends_the_job():
+    """As MindSpore comes: its scheduler names the rank and ends the others, sooner than they notice."""
+    pool = Pool(3)
+    try:
+        told = pool.run(mindspore_layers.dying, jobs(Case((30, 20, 25)), 3), 1, "forward", ending=(0, 1, 2))
+        log = pool.logs()
+    finally:
+        pool.close()
+    assert all(x is None or x[0] == "ParallelError" for x in told)
+    assert any(told) or "The node: 1 is timed out" in log

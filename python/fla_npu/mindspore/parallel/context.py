@@ -18,9 +18,9 @@ __all__ = ["ContextParallel", "need"]
 class ContextParallel(Context):
     """A packing of tokens over the ranks of a group, agreed on by all of them when it is made.
 
-    Tokens are in one contiguous order: rank 0 has the first ones, rank 1 the next, and so on. Zigzag and
-    other load-balanced orders are not this order; bring the tokens into it first (`ulysses` needs no
-    order of its own). Sequences may begin, end and cross ranks anywhere.
+    Tokens are in one contiguous order: rank 0 has the first ones, rank 1 the next, and so on. The zigzag
+    order that balances causal attention is another one: see `from_zigzag`. Sequences may begin, end and
+    cross ranks anywhere.
 
     Args:
         group: name of a MindSpore group, list of world ranks (their order is that of the tokens), or a

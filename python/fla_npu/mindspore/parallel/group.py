@@ -2,9 +2,10 @@
 """A communication group of MindSpore as the parallel layer needs it: rank, size, messages, and who failed.
 
 On CPU one queue runs operators and messages in the order in which Python issued them, so a message sees
-finished tensors, and a receipt would hold up all that is issued after it. Hence `receive` there issues
-nothing until somebody waits. What is missing on CPU (all-to-all, gathers into one tensor) is made of
-what is there. The Ascend branch uses the native collectives and has not been run on an NPU yet.
+finished tensors, and nothing that is issued after a message runs under it. What is sent and gathered
+there is therefore complete when posted, and a receipt is issued when somebody waits for it. What is
+missing on CPU (all-to-all, gathers into one tensor) is made of what is there. The Ascend branch uses the
+native collectives and has not been run on an NPU yet.
 """
 
 from __future__ import annotations
@@ -46,21 +47,24 @@ class _Done:
 
 
 class _Pending:
-    """A message under way. `read`: a tensor that is there when it has come through; `kept`: what it reads."""
+    """A message under way. `start` issues it: (MindSpore's handle, a tensor to read, the result)."""
 
     def __init__(self, group: Group, doing: str, peers: tuple[int, ...], start: Callable) -> None:
         self.group, self.doing, self.peers = group, doing, peers
         self.work, self.read, self.result = self._try(start)
+        if not on_device():
+            self._try(self._finish)
 
     def wait(self) -> Any:
-        self._try(self._finish)
+        if on_device():
+            self._try(self._finish)
         return self.result() if callable(self.result) else self.result
 
     def _finish(self) -> None:
         if self.work is not None:
             self.work.wait()
         if not on_device():
-            self.read.data_ptr()  # waits for the queue, where a failure comes to light
+            self.read.data_ptr()  # waits for the queue: elsewhere nobody would know whose failure it is
 
     def _try(self, call: Callable):
         try:
@@ -120,9 +124,9 @@ class Group:
 
         return _Pending(self, f"a message to rank {peer}", (peer,), start)
 
-    def receive(self, shape: tuple[int, ...], dtype: str, like: Any, peer: int) -> Any:
-        """A tensor of that shape from one rank."""
-        kind = getattr(mindspore, dtype)
+    def receive(self, shape: tuple[int, ...], dtype: Any, like: Any, peer: int) -> Any:
+        """A tensor of that shape from one rank. `dtype`: MindSpore's, or its name."""
+        kind = getattr(mindspore, dtype) if isinstance(dtype, str) else dtype
         if not _volume(shape):
             return _Done(mint.zeros(tuple(shape), dtype=kind))
         if on_device():
@@ -170,8 +174,7 @@ class Group:
             return self._native_scatter(pieces, flat, counts)
         others = [(self.rank + i) % self.size for i in range(1, self.size)]
         leaving = [self.send(pieces[r], r) for r in others if sizes[r]]
-        dtype = str(flat.dtype).lower()
-        coming = {r: self.receive((counts[r],), dtype, flat, r) for r in others if counts[r]}
+        coming = {r: self.receive((counts[r],), flat.dtype, flat, r) for r in others if counts[r]}
         coming[self.rank] = _Done(pieces[self.rank])
         parts = [coming[r].wait() for r in range(self.size) if counts[r]]
         for handle in leaving:
@@ -237,8 +240,9 @@ class Group:
         named = "rank" if len(others) == 1 else "one of ranks"
         said = f"{named} {', '.join(map(str, others))}"
         return ParallelError(
-            f"rank {self.rank} of {self.size} lost {doing}: {said} ended, or is not in this exchange (a call or "
-            f"a backward left out there, or slower than MindSpore waits). Cause here: {cause}",
+            f"rank {self.rank} of {self.size} lost {doing}: {said} ended, lost another rank itself, or is not in "
+            "this exchange (a call or a backward left out there, or slower than MindSpore waits). Cause here: "
+            f"{cause}",
             rank=self.rank, peers=tuple(others), step=doing,
         )  # fmt: skip
 

@@ -78,9 +78,9 @@ def npu_chunk_kda(
     Gradients reach all inputs. Those of a_log and dt_bias are this rank's part of a sum over ranks:
     `reduce_gradients`. Gradients flow through other ranks, so either all ranks differentiate the call or
     none does, and every rank's loss must use the output: one that has no use for it adds
-    `0 * attn_out.float().sum()`. A rank may have no tokens, but where the others' tensors come from
-    parameters its empty ones must, too. Works with recompute. On one rank it is the plain call, and
-    nothing is sent.
+    `0 * attn_out.float().sum()`, which MindSpore may give any value, but the right gradient, where there are
+    no tokens. Where the others' tensors come from parameters, so must the empty ones of such a rank.
+    Works with recompute. On one rank it is the plain call, and nothing is sent.
     """
     refuse_jit(python_function, "parallel.npu_chunk_kda")
     return _call(
