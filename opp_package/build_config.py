@@ -67,9 +67,8 @@ def cann_version(home: str) -> str:
     """Version of a toolkit, from the file that its installer writes; '' when it has none."""
     for name in ("version.cfg", "compiler/version.info", "ascend_toolkit_install.info"):
         path = Path(home) / name
-        found = (
-            re.search(r"(?im)version[^\n]*?(\d+\.\d+[.\w]*)", path.read_text()) if path.is_file() else None
-        )
+        text = path.read_text() if path.is_file() else ""
+        found = re.search(r"(?im)version[^\n]*?(\d+\.\d+[.\w]*)", text)
         if found:
             return found.group(1)
     return ""

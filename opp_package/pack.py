@@ -97,10 +97,12 @@ class Packer:
             key: self.config[key]
             for key in ("version", "backend", "socs", "arch", "cann", "git", "compiler", "build_type")
         }
-        head |= {"kernel_options": self.config["kernel_options"]} if self.config["kernel_options"] else {}
         # A recorded toolkit's objects hold no code: such an OPP must not pass for one that runs.
         marked = any(emit_info.PLACEHOLDER in data for data in self.files.values())
-        head |= {"placeholder": True} if marked else {}
+        more = {"kernel_options": self.config["kernel_options"], "placeholder": marked}
+        head |= {key: value for key, value in more.items() if value}
+        libraries = {name: data for name, data in self.files.items() if name.endswith((".so", ".o"))}
+        self.bom = json.dumps(emit_info.bom(head, libraries), indent=1) + "\n"
         manifest = {
             "schema": 1,
             "build_id": self._build_id(),
@@ -163,6 +165,8 @@ def main() -> int:
         print(f"fla-npu: step 'pack' failed: the build left something out: {error}", file=sys.stderr)
         return 1
     packer.write(asked.out)
+    (asked.build / "sbom").mkdir(exist_ok=True)
+    (asked.build / "sbom/fla-npu.cdx.json").write_text(packer.bom)
     return 0
 
 

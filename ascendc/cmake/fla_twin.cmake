@@ -7,7 +7,7 @@ find_package(Threads REQUIRED)
 
 add_compile_options(-Wall -Wextra)
 add_link_options(-Wl,-Bsymbolic -Wl,-z,defs -Wl,--as-needed $<$<CONFIG:Release>:-s>
-  -Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/exports.map)
+  -Xlinker --version-script=${CMAKE_CURRENT_LIST_DIR}/exports.map)   # not -Wl: a path may hold a comma
 set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
 set(CMAKE_SKIP_RPATH OFF)
 

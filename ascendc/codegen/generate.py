@@ -4,7 +4,7 @@
     generate.py twin <op.json> <out-dir>     header, contract table, entry points, plan and kernel entry
     generate.py cann <op.json> <out-dir>     header, contract table, OpDef, infershape, tiling, L0 and L2
     generate.py docs <op.json> <page.md>     refresh the parameter table of a page
-    generate.py show <op.json>               name, op type and cores, for the build
+    generate.py show <op.json>               name, op type and cores; twin and cann print that, too
 
 Files are written only when their text changes, so that a build recompiles nothing in vain.
 """
@@ -38,6 +38,11 @@ def twin_files(op: Op) -> dict[str, str]:
     }
 
 
+def shown(op: Op) -> str:
+    """Name, op type and cores, as a list of CMake."""
+    return ";".join([op.name, op.op_type, *op.cores])
+
+
 def write(path: Path, text: str) -> None:
     if not path.exists() or path.read_text() != text:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +58,7 @@ def main(arguments: list[str]) -> int:
     try:
         op = load(spec)
         if kind == "show":
-            print(";".join([op.name, op.op_type, *op.cores]))
+            print(shown(op))
         elif kind == "docs":
             page = Path(arguments[2])
             write(page, emit_docs.refresh(page.read_text(), op))
@@ -61,6 +66,7 @@ def main(arguments: list[str]) -> int:
             files = twin_files(op) if kind == "twin" else cann_files(op)
             for name, text in files.items():
                 write(Path(arguments[2]) / name, text)
+            print(shown(op))
     except (ContractError, ValueError, OSError) as error:
         print(f"fla-npu: step 'generate' failed: {error}", file=sys.stderr)
         return 1
