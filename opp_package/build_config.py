@@ -163,9 +163,8 @@ class Version:
     def dynamic_metadata(self, settings: dict, project: dict) -> dict:
         if self.state == "sdist":
             return {"version": VERSION}
-        options = [
-            os.environ.get(f"FLA_NPU_{key}", "") for key in ("BACKEND", "SOC", "OPS", "KERNEL_OPTIONS")
-        ]
+        keys = ("BACKEND", "SOC", "OPS", "KERNEL_OPTIONS")
+        options = [os.environ.get(f"FLA_NPU_{key}", "") for key in keys]
         try:
             return {"version": decide(*options)["version"]}
         except ConfigError as error:
@@ -173,9 +172,7 @@ class Version:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Decide what to build and write it as JSON.", allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(description="Decide what to build, as JSON.", allow_abbrev=False)
     for name in ("backend", "soc", "ops", "kernel-options", "compiler", "arch", "build-type", "out"):
         parser.add_argument(f"--{name}", default="")
     asked = parser.parse_args()
