@@ -169,9 +169,26 @@ def test_shared_headers_have_names_of_their_own():
 def test_cmake_says_the_same_and_remembers_nothing(toolkit, tmp_path):
     """One build tree, with CANN, with a wrong path, and without: each time what the environment says."""
     build = tmp_path / "build"
-    done = cmake(build, ASCEND_HOME_PATH=str(toolkit))
+    options = ("-DFLA_NPU_SOC=ascend910b,ascend910_93", "-DFLA_NPU_KERNEL_OPTIONS=-g -sanitizer")
+    ops = ("chunk_fwd_h", "chunk_kda_fwd_prepare", "chunk_kda_bwd_v2")
+    options += (f"-DFLA_NPU_OPS={','.join(ops)}", "-DCMAKE_BUILD_TYPE=Debug")
+    done = cmake(build, *options, ASCEND_HOME_PATH=str(toolkit))
     assert done.returncode == 0, done.stderr
     assert json.loads((build / "build_config.json").read_text())["backend"] == "cann"
+    handed_on = (build / "cann/options.cmake").read_text()
+    for setting in (
+        "ASCEND_COMPUTE_UNIT [==[ascend910b;ascend910_93]==]",
+        "FLA_KERNEL_OPTIONS [==[-g;-sanitizer]==]",
+        "CMAKE_BUILD_TYPE [==[Debug]==]",
+        f"ASCEND_CANN_PACKAGE_PATH [==[{toolkit}]==]",
+    ):
+        assert f"set({setting} CACHE" in handed_on
+    compiled = build / "cann/build/object.o"  # what a toolkit compiled stays, until it is another one
+    compiled.parent.mkdir()
+    compiled.touch()
+    assert cmake(build, ASCEND_HOME_PATH=str(toolkit)).returncode == 0 and compiled.exists()
+    (toolkit / "version.cfg").write_text("runtime_running_version=[8.3.RC1:8.3.RC1]\n")
+    assert cmake(build, ASCEND_HOME_PATH=str(toolkit)).returncode == 0 and not compiled.exists()
     project = build / "cann/project"
     for name in (
         "op_host/chunk_fwd_h_def.cpp",
@@ -179,12 +196,12 @@ def test_cmake_says_the_same_and_remembers_nothing(toolkit, tmp_path):
         "op_kernel/chunk_fwd_h/chunk_fwd_h.cpp",
     ):
         assert (project / name).is_file(), name
-    for op in ("chunk_fwd_h", "chunk_kda_fwd_prepare", "chunk_kda_bwd_v2"):
+    for op in ops:
         assert_compiles_alone(project / "op_kernel" / op / f"{op}.cpp")
     assert_compiles_alone(project / "op_host" / "backward_plan.cpp")
     done = cmake(build, ASCEND_HOME_PATH=str(tmp_path / "nowhere"))
     assert done.returncode != 0 and "is no CANN toolkit" in " ".join(done.stderr.split())
-    done = cmake(build, "-DFLA_NPU_OPS=chunk_fwd_h")
+    done = cmake(build, "-DFLA_NPU_OPS=chunk_fwd_h", "-DFLA_NPU_SOC=", "-DFLA_NPU_KERNEL_OPTIONS=")
     assert done.returncode == 0, done.stderr
     made = json.loads((build / "build_config.json").read_text())
     assert (made["backend"], made["ops"]) == ("twin", ["chunk_fwd_h"])
