@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from .handshake import Record, exchange
 from .packing import agreed_plan, plan_digest
@@ -21,9 +21,6 @@ class Members(Protocol):
 
     def share(self, data: bytes) -> list[bytes]:
         """Everybody's bytes, equally many on every rank, in the order of ranks."""
-
-    def subgroup(self, members: Sequence[int]) -> Any:
-        """Makes the group of these ranks for collectives; called on all of them, in one order."""
 
 
 class Context:
@@ -43,8 +40,6 @@ class Context:
         )  # fmt: skip
         self.packed = cu_seqlens is not None
         self.digest = plan_digest(self.plan)
-        for members in self._gathering():
-            group.subgroup(members)
 
     @property
     def shard(self) -> Shard:
@@ -58,7 +53,7 @@ class Context:
             f"{self.plan.cu_seqlens[-1]}, {len(shard.sequences)} sequences, {self.plan.transport})"
         )
 
-    def _gathering(self) -> list[tuple[int, ...]]:
+    def gathering(self) -> list[tuple[int, ...]]:
         """The groups of collectives that this rank is in, in an order that is the same on all ranks."""
         if self.size == 1:
             return []

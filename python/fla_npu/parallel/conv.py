@@ -14,7 +14,7 @@ __all__ = ["ACTIVATIONS", "LABEL", "check_conv", "reach"]
 
 LABEL = "parallel.causal_conv1d"
 ACTIVATIONS = (None, "silu", "swish")
-_FLOATS = ("float32", "bfloat16", "float16")
+_FLOATS = ("float32", "bfloat16", "float16", "float64")
 
 
 def check_conv(

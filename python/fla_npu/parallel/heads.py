@@ -77,15 +77,18 @@ def check_heads(shapes: Sequence[tuple[int, ...]], layout: str, ranks: int) -> N
                 f"{LABEL}: positional argument {i} has {shape[token]} tokens, the first one "
                 f"{shapes[0][token]}; all have this rank's tokens"
             )
-    most = max(shape[head] for shape in shapes)
-    for i, shape in enumerate(shapes):
-        heads = shape[head]
-        fits = heads and (heads % ranks == 0 or (ranks % heads == 0 and heads < most))
-        if most % ranks or not fits or most % heads:
+    heads = [shape[head] for shape in shapes]
+    most = max(heads)
+    if most % ranks or not most:
+        raise ArgumentError(
+            f"{LABEL}: positional argument {heads.index(most)} has {most} heads, which {ranks} ranks cannot "
+            "share; the largest number of heads must be a multiple of the ranks"
+        )
+    for i, count in enumerate(heads):
+        if not count or most % count or (count % ranks and ranks % count):
             raise ArgumentError(
-                f"{LABEL}: positional argument {i} has {heads} heads, the largest has {most}, and {ranks} ranks "
-                "share them; the largest must be a multiple of the ranks and of the others, which must be a "
-                "multiple or a divisor of the ranks"
+                f"{LABEL}: positional argument {i} has {count} heads beside {most} of another one; it must be a "
+                f"divisor of {most}, and a multiple or a divisor of the {ranks} ranks"
             )
 
 

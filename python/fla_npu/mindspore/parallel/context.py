@@ -54,6 +54,8 @@ class ContextParallel(Context):
         super().__init__(
             Group(group), cu_seqlens=cu_seqlens, lengths=lengths, transport=transport, group_size=group_size
         )
+        for members in self.gathering():
+            self.group.subgroup(members)
 
 
 def need(context: Any) -> ContextParallel:

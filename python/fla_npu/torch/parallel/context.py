@@ -9,15 +9,15 @@ from typing import Any
 import torch
 
 from ...errors import ArgumentTypeError
-from ...parallel.handshake import Record, exchange
-from ...parallel.packing import agreed_plan, plan_digest
-from ...parallel.plan import Plan, Shard
+from ...parallel import context
+from ...parallel.context import Context
+from ...parallel.handshake import Record
 from .group import Group
 
-__all__ = ["ContextParallel", "meet"]
+__all__ = ["ContextParallel", "meet", "need"]
 
 
-class ContextParallel:
+class ContextParallel(Context):
     """A packing of tokens over the ranks of a group, agreed on by all of them when it is made.
 
     Tokens are in one contiguous order: rank 0 has the first ones, rank 1 the next, and so on. The zigzag
@@ -55,55 +55,23 @@ class ContextParallel:
         transport: str = "gather",
         group_size: int | None = None,
     ) -> None:
-        self.group = Group(group)
-        self.rank, self.size = self.group.rank, self.group.size
-        self.plan: Plan = agreed_plan(
-            self.group.share, self.rank, self.size, cu_seqlens=cu_seqlens, lengths=lengths,
-            transport=transport, group_size=group_size,
-        )  # fmt: skip
-        self.packed = cu_seqlens is not None
-        self.digest = plan_digest(self.plan)
-
-    @property
-    def shard(self) -> Shard:
-        """What this rank owns: its tokens, its fragments of sequences, which of them begin and end here."""
-        return self.plan.shard(self.rank)
-
-    def __repr__(self) -> str:
-        shard = self.shard
-        return (
-            f"ContextParallel(rank {self.rank} of {self.size}, tokens [{shard.start}, {shard.stop}) of "
-            f"{self.plan.cu_seqlens[-1]}, {len(shard.sequences)} sequences, {self.plan.transport})"
+        super().__init__(
+            Group(group), cu_seqlens=cu_seqlens, lengths=lengths, transport=transport, group_size=group_size
         )
 
 
-def need(context: Any) -> ContextParallel:
+def need(given: Any) -> ContextParallel:
     """The context, or an error that says how to make one."""
-    if not isinstance(context, ContextParallel):
+    if not isinstance(given, ContextParallel):
         raise ArgumentTypeError(
-            f"context is a {type(context).__name__}; pass a fla_npu.torch.parallel.ContextParallel"
+            f"context is a {type(given).__name__}; pass a fla_npu.torch.parallel.ContextParallel"
         )
-    return context
+    return given
 
 
 def meet(
     group: Group, call: str, facts: Mapping[str, object], error: Exception | None, wanted: bool,
     own: Sequence[int] = (),
 ) -> list[Record]:  # fmt: skip
-    """Tells the group of a call that is about to begin, and gives what everybody says.
-
-    `wanted`: this rank may ask for a gradient of it. `error`: why this rank refuses its arguments; it is
-    raised here, after the others know.
-    """
-    record = Record(
-        call,
-        facts=facts if error is None else {},
-        refused="" if error is None else f"{type(error).__name__}: {error}",
-        wanted=wanted,
-        able=torch.is_grad_enabled(),
-        own=tuple(own),
-    )
-    records = exchange(group.share, group.rank, record)
-    if error is not None:
-        raise error
-    return records
+    """`parallel.context.meet`. `wanted`: this rank may ask for a gradient of the call."""
+    return context.meet(group, call, facts, error, wanted=wanted, able=torch.is_grad_enabled(), own=own)

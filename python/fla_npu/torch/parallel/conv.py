@@ -3,22 +3,17 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ...errors import ArgumentError, ArgumentTypeError
 from ...parallel import Halo, RowExchange, Shard, conv_halo
+from ...parallel.conv import LABEL, check_conv, reach
 from ..adapter import ADAPTER
 from .context import ContextParallel, meet, need
 from .group import between_graphs
 
 __all__ = ["causal_conv1d"]
-
-LABEL = "parallel.causal_conv1d"
-_ACTIVATIONS = (None, "silu", "swish")
 
 
 @between_graphs
@@ -55,7 +50,9 @@ def causal_conv1d(
     error = None
     context = need(context)
     try:
-        rows, taps = _checked(x, weight, bias, activation, residual, context)
+        given = {"x": x, "weight": weight, "bias": bias, "residual": residual}
+        check_conv(*(ADAPTER.describe(LABEL, n, t) for n, t in given.items()), activation, context)
+        rows, taps = _rows(x), weight.float().reshape(-1, weight.shape[-1])
     except Exception as refusal:  # whatever it is, the others must hear of it
         error = refusal
     if context.size == 1:
@@ -84,43 +81,9 @@ def causal_conv1d(
     return y.to(x.dtype)
 
 
-def _checked(x, weight, bias, activation, residual, context: ContextParallel) -> tuple[Tensor, Tensor]:
-    """x as float32 rows [T, B, D] and weight as float32 [D, W], or an error."""
-    for name, tensor in (("x", x), ("weight", weight), ("bias", bias), ("residual", residual)):
-        if tensor is None and name in ("bias", "residual"):
-            continue
-        if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-            kind = getattr(tensor, "dtype", type(tensor).__name__)
-            raise ArgumentTypeError(f"{LABEL}: {name} is {kind}; it must be a floating-point torch.Tensor")
-    if activation not in _ACTIVATIONS:
-        raise ArgumentError(f"{LABEL}: activation = {activation!r}; it must be one of {list(_ACTIVATIONS)}")
-    if x.dim() not in (2, 3):
-        raise ArgumentError(f"{LABEL}: x has shape {tuple(x.shape)}; it must be [T, D] or [1, T, D]")
-    if x.dim() == 3 and x.shape[0] != 1 and context.packed:
-        raise ArgumentError(
-            f"{LABEL}: x has shape {tuple(x.shape)} with a context that has cu_seqlens; packed sequences need "
-            "B = 1 (lay them one after another along T)"
-        )
-    shard, width = context.shard, x.shape[-1]
-    if x.shape[-2] != shard.tokens:
-        raise ArgumentError(
-            f"{LABEL}: x has {x.shape[-2]} tokens, but rank {shard.rank} has {shard.tokens} of the context: "
-            f"[{shard.start}, {shard.stop}) of {context.plan.cu_seqlens[-1]}; pass this rank's own tokens"
-        )
-    taps = weight.squeeze(1) if weight.dim() == 3 and weight.shape[1] == 1 else weight
-    if taps.dim() != 2 or taps.shape[0] != width or taps.shape[1] not in (2, 3, 4):
-        raise ArgumentError(
-            f"{LABEL}: weight has shape {tuple(weight.shape)}; with D = {width} channels of x it must be "
-            f"[{width}, W] with W = 2, 3 or 4"
-        )
-    if bias is not None and tuple(bias.shape) != (width,):
-        raise ArgumentError(f"{LABEL}: bias has shape {tuple(bias.shape)}; it must be [{width}]")
-    if residual is not None and residual.shape != x.shape:
-        raise ArgumentError(
-            f"{LABEL}: residual has shape {tuple(residual.shape)}; it must be like x, {tuple(x.shape)}"
-        )
-    rows = x.unsqueeze(0) if x.dim() == 2 else x
-    return rows.transpose(0, 1).float(), taps.float()
+def _rows(x: Tensor) -> Tensor:
+    """x as float32 [T, B, D]."""
+    return (x.unsqueeze(0) if x.dim() == 2 else x).transpose(0, 1).float()
 
 
 def _convolve(halo: Tensor, rows: Tensor, taps: Tensor, shard: Shard) -> Tensor:
@@ -128,17 +91,11 @@ def _convolve(halo: Tensor, rows: Tensor, taps: Tensor, shard: Shard) -> Tensor:
     tokens, width = rows.shape[0], taps.shape[1]
     blank = rows.new_zeros(width - 1 - halo.shape[0], *rows.shape[1:])
     line = torch.cat([blank, halo, rows])
-    # The other taps reach over a beginning only in the first rows of a fragment.
-    reach = torch.full((tokens,), width, dtype=torch.int64)
-    for i, (first, last) in enumerate(pairwise(shard.cu_seqlens)):
-        before = shard.before if i == 0 else 0
-        for t in range(first, min(last, first + width - 1)):
-            reach[t] = before + t - first
-    reach = reach.to(rows.device)[:, None, None]
+    reaches = torch.tensor(reach(shard, width), device=rows.device)[:, None, None]
     y = rows * taps[:, -1]
     for i in range(1, width):
         past = line[width - 1 - i : width - 1 - i + tokens]
-        y = y + torch.where(reach >= i, past, 0.0) * taps[:, width - 1 - i]
+        y = y + torch.where(reaches >= i, past, 0.0) * taps[:, width - 1 - i]
     # Without tokens, the result still leads to the halo's backward.
     return y + line[:tokens] * 0.0 if not tokens else y
 

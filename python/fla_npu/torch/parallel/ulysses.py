@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import wraps
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -14,14 +13,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ...errors import ArgumentError, ArgumentTypeError
-from ...parallel.scan import HEAD_AXIS, TOKEN_AXIS
+from ...parallel.heads import LABEL, Way, axes_of, check_heads, check_layout, way_back, ways
 from .context import meet
 from .group import Group, between_graphs
 from .shared import as_group
 
 __all__ = ["ulysses"]
-
-LABEL = "parallel.ulysses"
 
 
 def ulysses(fn: Callable, group: Any, *, layout: str = "BSND", output_layout: str | None = None) -> Callable:
@@ -54,10 +51,7 @@ def ulysses(fn: Callable, group: Any, *, layout: str = "BSND", output_layout: st
     Raises: as `parallel.npu_chunk_kda`. When `fn` raises on one rank, the others raise ParallelError.
     """
     group = as_group(group)
-    for name, value in (("layout", layout), ("output_layout", output_layout)):
-        if value is not None and value not in TOKEN_AXIS:
-            raise ArgumentError(f"{LABEL}: {name} = {value!r}; it must be one of {list(TOKEN_AXIS)}")
-    back = output_layout or ("BSND" if layout in ("BNSD", "BSND") else "TND")
+    back = check_layout(layout, output_layout)
     if not callable(fn):
         raise ArgumentTypeError(f"{LABEL}: fn is a {type(fn).__name__}; it must be callable")
 
@@ -77,102 +71,53 @@ def ulysses(fn: Callable, group: Any, *, layout: str = "BSND", output_layout: st
     return call
 
 
-@dataclass(frozen=True)
-class _Way:
-    """Where the rows of one tensor go: [tokens, heads, ...] here, some of the heads of all tokens there."""
+def _spread(group: Group, tensors: tuple, layout: str) -> tuple[list, list[int], bool]:
+    """(arguments of fn, tokens of every rank, whether a gradient is wanted anywhere)."""
+    error, given = None, [x for x in tensors if x is not None]
+    facts, own = {}, ()
+    axes = token, head = axes_of(layout)
+    shapes: list[tuple[int, ...]] = []
+    try:
+        _check_tensors(given)
+        shapes = [tuple(x.shape) for x in given]
+        check_heads(shapes, layout, group.size)
+        facts = {
+            "layout": layout,
+            "tensors": str([x is not None for x in tensors]),
+            "heads": str([(x.shape[head], str(x.dtype)[6:]) for x in given])[:400],
+        }
+        recording = torch.is_grad_enabled()
+        flags = sum(1 << i for i, x in enumerate(given) if recording and x.requires_grad)
+        own = (given[0].shape[token], flags)
+    except Exception as refusal:  # whatever it is, the others must hear of it
+        error = refusal
+    records = meet(group, LABEL, facts, error, bool(own and own[1]), own)
+    tokens = [r.own[0] for r in records]
+    there = ways(shapes, layout, tokens, group.size)
+    rows = [x.movedim(axes, (0, 1)) for x in given]
+    needed = [any(r.own[1] >> i & 1 for r in records) for i in range(len(given))]
+    if any(needed):
+        made = _ToHeads.apply(group, there, needed, torch.zeros((), requires_grad=True), *rows)
+    else:
+        made = _to_heads(group, there, rows)
+    wide = iter(x.movedim((0, 1), axes) for x in made)
+    return [None if x is None else next(wide) for x in tensors], tokens, any(needed)
 
-    tokens: tuple[int, ...]  # of every rank
-    heads: tuple[tuple[int, int], ...]  # (first, count) of every rank
-    total: int  # heads of the whole tensor
-    rest: tuple[int, ...]
 
-
-def _ways(tensors: Sequence[Tensor], layout: str, tokens: Sequence[int], ranks: int) -> list[_Way]:
-    axis, out = HEAD_AXIS[layout], []
-    for x in tensors:
-        total = x.shape[axis]
-        rest = tuple(n for i, n in enumerate(x.shape) if i not in (axis, TOKEN_AXIS[layout]))
-        if total % ranks == 0:
-            step = total // ranks
-            heads = tuple((r * step, step) for r in range(ranks))
-        else:
-            heads = tuple((r * total // ranks, 1) for r in range(ranks))
-        out.append(_Way(tuple(tokens), heads, total, rest))
-    return out
-
-
-def _check(tensors: Sequence[Any], layout: str, ranks: int) -> None:
-    rank, axis = (4 if layout in ("BNSD", "BSND") else 3), HEAD_AXIS[layout]
-    if not tensors:
-        raise ArgumentTypeError(f"{LABEL}: no positional tensor; the ones to exchange are positional")
-    for i, x in enumerate(tensors):
+def _check_tensors(given: Sequence[Any]) -> None:
+    for i, x in enumerate(given):
         if not isinstance(x, Tensor):
             raise ArgumentTypeError(
                 f"{LABEL}: positional argument {i} is a {type(x).__name__}; positional arguments are tensors to "
                 "exchange or None, hand on the rest by keyword"
             )
-        if x.dim() not in (rank - 1, rank):
-            raise ArgumentError(
-                f"{LABEL}: positional argument {i} has shape {tuple(x.shape)}, but layout '{layout}' has {rank} "
-                f"axes, or {rank - 1} without the last"
-            )
-        if x.shape[TOKEN_AXIS[layout]] != tensors[0].shape[TOKEN_AXIS[layout]]:
-            raise ArgumentError(
-                f"{LABEL}: positional argument {i} has {x.shape[TOKEN_AXIS[layout]]} tokens, the first one "
-                f"{tensors[0].shape[TOKEN_AXIS[layout]]}; all have this rank's tokens"
-            )
-    most = max(x.shape[axis] for x in tensors)
-    if most % ranks or not most:
-        where = next(i for i, x in enumerate(tensors) if x.shape[axis] == most)
-        raise ArgumentError(
-            f"{LABEL}: positional argument {where} has {most} heads, which {ranks} ranks cannot share; the largest "
-            "number of heads must be a multiple of the ranks"
-        )
-    for i, x in enumerate(tensors):
-        heads = x.shape[axis]
-        if not heads or most % heads or (heads % ranks and ranks % heads):
-            raise ArgumentError(
-                f"{LABEL}: positional argument {i} has {heads} heads beside {most} of another one; it must be a "
-                f"divisor of {most}, and a multiple or a divisor of the {ranks} ranks"
-            )
-
-
-def _spread(group: Group, tensors: tuple, layout: str) -> tuple[list, list[int], bool]:
-    """(arguments of fn, tokens of every rank, whether a gradient is wanted anywhere)."""
-    error, given = None, [x for x in tensors if x is not None]
-    facts, own = {}, ()
-    try:
-        _check(given, layout, group.size)
-        shapes = [(x.shape[HEAD_AXIS[layout]], str(x.dtype)[6:]) for x in given]
-        facts = {
-            "layout": layout,
-            "tensors": str([x is not None for x in tensors]),
-            "heads": str(shapes)[:400],
-        }
-        recording = torch.is_grad_enabled()
-        flags = sum(1 << i for i, x in enumerate(given) if recording and x.requires_grad)
-        own = (given[0].shape[TOKEN_AXIS[layout]], flags)
-    except Exception as refusal:  # whatever it is, the others must hear of it
-        error = refusal
-    records = meet(group, LABEL, facts, error, bool(own and own[1]), own)
-    tokens = [r.own[0] for r in records]
-    ways = _ways(given, layout, tokens, group.size)
-    axes = (TOKEN_AXIS[layout], HEAD_AXIS[layout])
-    rows = [x.movedim(axes, (0, 1)) for x in given]
-    needed = [any(r.own[1] >> i & 1 for r in records) for i in range(len(given))]
-    if any(needed):
-        made = _ToHeads.apply(group, ways, needed, torch.zeros((), requires_grad=True), *rows)
-    else:
-        made = _to_heads(group, ways, rows)
-    wide = iter(x.movedim((0, 1), axes) for x in made)
-    return [None if x is None else next(wide) for x in tensors], tokens, any(needed)
 
 
 def _collected(group: Group, outputs, error, tokens: Sequence[int], layout: str, wanted: bool):
     """The outputs of fn with the first one brought back."""
     several = isinstance(outputs, (tuple, list))
     out = outputs[0] if several and outputs else outputs
-    axes = (TOKEN_AXIS[layout], HEAD_AXIS[layout])
+    axes = axes_of(layout)
     facts = {}
     if error is None and not (
         isinstance(out, Tensor) and out.dim() > max(axes) and out.shape[axes[0]] == sum(tokens)
@@ -187,10 +132,7 @@ def _collected(group: Group, outputs, error, tokens: Sequence[int], layout: str,
         facts = {"output": f"{out.shape[axes[1]]} heads, {out.dtype}"}
     wants = recording and error is None and out.requires_grad
     records = meet(group, f"{LABEL}, its function", facts, error, wants)
-    heads = out.shape[axes[1]]
-    rest = tuple(n for i, n in enumerate(out.shape) if i not in axes)
-    spans = tuple((r * heads, heads) for r in range(group.size))
-    way = _Way(tuple(tokens), spans, heads * group.size, rest)
+    way = way_back(out.shape, layout, tokens, group.size)
     rows = out.movedim(axes, (0, 1))
     if any(r.wanted for r in records):
         y = _ToTokens.apply(group, way, torch.zeros((), requires_grad=True), rows)
@@ -203,7 +145,7 @@ def _collected(group: Group, outputs, error, tokens: Sequence[int], layout: str,
 # messages: all tensors of a call travel in one, as bytes
 
 
-def _to_heads(group: Group, ways: Sequence[_Way], rows: Sequence[Tensor]) -> list[Tensor]:
+def _to_heads(group: Group, ways: Sequence[Way], rows: Sequence[Tensor]) -> list[Tensor]:
     """[my tokens, all heads, ..] -> [all tokens, my heads, ..]."""
     pieces = [
         [x.narrow(1, *way.heads[r]) for x, way in zip(rows, ways, strict=True)] for r in range(group.size)
@@ -215,16 +157,16 @@ def _to_heads(group: Group, ways: Sequence[_Way], rows: Sequence[Tensor]) -> lis
     return [torch.cat([part[i] for part in got]) for i in range(len(rows))]
 
 
-def _to_tokens(group: Group, ways: Sequence[_Way], rows: Sequence[Tensor]) -> list[Tensor]:
+def _to_tokens(group: Group, ways: Sequence[Way], rows: Sequence[Tensor]) -> list[Tensor]:
     """[all tokens, my heads, ..] -> [my tokens, all heads, ..]; heads that several ranks had are summed."""
-    starts = [0, *accumulate(ways[0].tokens)]
+    starts = ways[0].starts()
     pieces = [[x.narrow(0, starts[r], ways[0].tokens[r]) for x in rows] for r in range(group.size)]
     mine = ways[0].tokens[group.rank]
     shapes = [[(mine, way.heads[r][1], *way.rest) for way in ways] for r in range(group.size)]
     got = _exchange(group, pieces, shapes, [x.dtype for x in rows])
     out = []
     for i, (x, way) in enumerate(zip(rows, ways, strict=True)):
-        if sum(count for _, count in way.heads) == way.total:
+        if not way.shared:
             out.append(torch.cat([part[i] for part in got], 1))
             continue
         total = torch.zeros((mine, way.total, *way.rest), dtype=torch.float32, device=x.device)
@@ -238,25 +180,18 @@ def _exchange(group: Group, pieces, shapes, dtypes: list[torch.dtype]) -> list[l
     """pieces[r][i] go to rank r; what rank r sends has shapes[r][i]. Wide types first keep all aligned."""
     order = sorted(range(len(dtypes)), key=lambda i: -dtypes[i].itemsize)
     flat = [_bytes(row[i]) for row in pieces for i in order]
-    sizes = [sum(_volume(row[i].shape) * dtypes[i].itemsize for i in order) for row in pieces]
-    counts = [sum(_volume(row[i]) * dtypes[i].itemsize for i in order) for row in shapes]
+    sizes = [sum(math.prod(row[i].shape) * dtypes[i].itemsize for i in order) for row in pieces]
+    counts = [sum(math.prod(row[i]) * dtypes[i].itemsize for i in order) for row in shapes]
     arrived = group.scatter(torch.cat(flat), sizes, counts).wait()
     out: list[list[Any]] = [[None] * len(dtypes) for _ in shapes]
     for row, part, made in zip(shapes, arrived.split(counts), out, strict=True):
         at = 0
         part = part.clone()  # at an address of its own: views of wider types need aligned ones
         for i in order:
-            size = _volume(row[i]) * dtypes[i].itemsize
+            size = math.prod(row[i]) * dtypes[i].itemsize
             made[i] = part[at : at + size].view(dtypes[i]).reshape(row[i])
             at += size
     return out
-
-
-def _volume(shape: Sequence[int]) -> int:
-    count = 1
-    for n in shape:
-        count *= n
-    return count
 
 
 def _bytes(x: Tensor) -> Tensor:
