@@ -25,7 +25,7 @@ def claimants() -> dict[str, list[str]]:
     """Distribution -> its files below `fla_npu/`, of every installed distribution but ours. Slow."""
     found: dict[str, list[str]] = {}
     for other in metadata.distributions():
-        name = other.metadata["Name"] or "?"
+        name = (other.metadata or {}).get("Name") or "?"  # a damaged dist-info has no metadata
         if name.lower().replace("_", "-") != NAME:
             files = [str(f) for f in other.files or () if f.parts[:1] == (PACKAGE,)]
             if files:
@@ -51,7 +51,9 @@ def _record() -> tuple[metadata.Distribution, dict[str, str]] | None:
 
 def _is_ours(path: Path, recorded: str) -> bool:
     algorithm, _, wanted = recorded.partition("=")
-    digest = hashlib.new(algorithm or "sha256", path.read_bytes()).digest()
+    if algorithm not in hashlib.algorithms_guaranteed:
+        return True  # recorded without a hash: nothing to compare with
+    digest = hashlib.new(algorithm, path.read_bytes()).digest()
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == wanted
 
 
@@ -60,10 +62,14 @@ def mixture() -> str:
 
     Costs a millisecond while all is well: our RECORD, one hash, one directory listing.
     """
-    known = _record()
-    if known is None:
+    try:
+        known = _record()
+        return _look(*known) if known else ""
+    except OSError:  # what may not be read can't be judged; the import itself went well
         return ""
-    own, listed = known
+
+
+def _look(own: metadata.Distribution, listed: dict[str, str]) -> str:
     start = Path(str(own.locate_file(f"{PACKAGE}/__init__.py")))
     repair = f"pip install --force-reinstall --no-deps {NAME}"
     if not start.is_file():

@@ -313,6 +313,33 @@ def test_22_uninstall_leaves_what_is_not_ours_and_nothing_else(wheel, tmp_path, 
 
 
 @full
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_22_another_distribution_with_our_import_name_for_real(wheel, tmp_path, python, order):
+    """By pip: detected in both orders, the command of the message repairs it, and nothing is left of theirs."""
+    other = tmp_path / "other_fla-1.0-py3-none-any.whl"
+    texts = {"fla_npu/__init__.py": "from .fast import kernel\n", "fla_npu/fast.py": "kernel = 1\n",
+             "other_fla-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: other-fla\nVersion: 1.0\n",
+             "other_fla-1.0.dist-info/WHEEL":
+                 "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}  # fmt: skip
+    record = "".join(f"{name},,\n" for name in [*texts, "other_fla-1.0.dist-info/RECORD"])
+    with zipfile.ZipFile(other, "w") as archive:
+        for name, text in {**texts, "other_fla-1.0.dist-info/RECORD": record}.items():
+            archive.writestr(name, text)
+    pip = [python, "-m", "pip", "--disable-pip-version-check"]
+    for package in [other, wheel] if order == "before" else [wheel, other]:
+        done = run(*pip, "install", "--no-deps", "--no-index", package)
+        assert done.returncode == 0, done.stderr
+    code = "from fla_npu import loader; print(loader.bind('chunk_fwd_h').backend)"
+    seen = run(python, "-c", code, cwd=tmp_path)
+    assert seen.returncode == 1 and "also used by the installed distribution other-fla" in seen.stderr
+    command = re.search(r"pip (uninstall [^,]*),", seen.stderr).group(1)
+    assert run(*pip, *command.split()).returncode == 0
+    assert run(*pip, "install", "--no-deps", "--no-index", wheel).returncode == 0
+    assert run(python, "-c", code, cwd=tmp_path).stdout == "twin\n"
+    assert run(*pip, "uninstall", "-y", "fla-npu").returncode == 0
+
+
+@full
 def test_23_24_auditwheel_agrees(wheel):
     """The tag in the name is auditwheel's own, nothing is bundled, the names CANN looks for are kept."""
     assert not [n for n in names(wheel) if ".libs/" in n or re.search(r"lib(ascend|hccl|nnopbase|torch)", n)]

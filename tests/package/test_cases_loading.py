@@ -257,6 +257,28 @@ def test_11_another_chip_is_named_with_ours_before_the_first_operator(clean, loo
     assert look(vendor).data["vendors"][0]["socs"] == ["ascend910_93"]
 
 
+FOREIGN_ELF = {
+    "another machine": lambda data: data[:18] + b"\xb7\0" + data[20:],
+    "32 bits": lambda data: data[:4] + b"\1" + data[5:],
+    "big endian": lambda data: data[:5] + b"\2" + data[6:],
+    "a program's object": lambda data: data[:16] + b"\1\0" + data[18:],
+    "cut": lambda data: data[: len(data) // 2],
+    "no ELF": lambda data: b"MZ" + data[2:],
+}
+
+
+@pytest.mark.parametrize("how", FOREIGN_ELF)
+def test_12_a_foreign_or_cut_library_is_explained(clean, look, fake, tmp_path, how):
+    root = copy_opp(fake, tmp_path / "opp")
+    library = root / "vendors/fla_npu/op_api/lib/libcust_opapi.so"
+    library.write_bytes(FOREIGN_ELF[how](library.read_bytes()))
+    choose(clean, root)
+    with pytest.raises(errors.AbiMismatch, match="It is damaged or built for another machine"):
+        loader.bind("chunk_fwd_h")
+    seen = look(root)
+    assert seen.status == 1 and "libcust_opapi.so" in seen.text
+
+
 LIBRARIES = ["op_api/lib/libcust_opapi.so", "op_api/lib/libfla_twin.so", str(fake_opp.TILING),
              "op_impl/ai_core/tbe/kernel/ascend910b/chunk_fwd_h/ChunkFwdH.so"]  # fmt: skip
 

@@ -357,6 +357,12 @@ def test_a_path_of_any_characters(clean, fake, tmp_path, name):
     assert loader.bind("chunk_fwd_h").library.path.is_relative_to(root)
 
 
+def test_a_cache_in_a_path_of_any_characters(cache, tmp_path):
+    place = tmp_path / 'it\'s "a" $HOME 中文 `x`'
+    code, out, err = finish(cache.start(FLA_NPU_CACHE_DIR=str(place)))
+    assert code == 0 and Path(out).is_relative_to(place) and Path(out).is_file(), err
+
+
 def test_info_prints_a_path_of_any_characters(fake, tmp_path):
     for name, encoding in (("中文 $x", "ascii"), ("\udcff", "utf-8")):
         root = copy_opp(fake, tmp_path / name)
@@ -491,6 +497,18 @@ def test_another_distribution_with_our_import_name(fake, tmp_path, order):
     if order == "before":
         half = python("from fla_npu.kernels import fast; import fla_npu; fla_npu.other", **env)
         assert "flash-linear-attention-npu" in half.stderr and "half of each" in half.stderr
+
+
+def test_damaged_metadata_of_others_is_passed_over(fake, tmp_path):
+    """A dist-info without METADATA or RECORD, beside a stranger that makes us look at all of them."""
+    site = tmp_path / "site"
+    distribution(site, "fla-npu", OURS)
+    for name in ("empty-1.0.dist-info", "~la_npu-0.9.dist-info", "half.egg-info"):
+        (site / name).mkdir()
+    (site / "fla_npu/notes.txt").write_text("of the user")
+    code = "from fla_npu import loader, owner; loader.bind('chunk_fwd_h'); print(repr(owner.mixture()))"
+    done = python(code, PYTHONPATH=str(site), FLA_NPU_OPP_PATH=str(fake.root))
+    assert (done.stdout, done.stderr) == ("''\n", "")
 
 
 def test_looking_for_the_owner_is_quick():
