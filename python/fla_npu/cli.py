@@ -159,7 +159,7 @@ def opp_list(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=1))
         return
-    keys = ("state", "source", "version", "backend", "socs", "build_id", "path")
+    keys = ("state", "source", "version", "backend", "socs", "path")
     table = [tuple(_words(row.get(key, "")) for key in keys) for row in rows]
     Console().print(_rows("OPPs, in order of precedence", keys, table))
 

@@ -89,6 +89,7 @@ order() {
         rm -f "$old"
         return
     fi
+    [ ! -f "$old" ] || cp -p "$old" "$vendors/.fla_npu.config" # its owner and mode stay
     {
         [ -z "$others" ] || printf '%s\n' "$others"
         [ -z "$names" ] || printf 'load_priority=%s\n' "$names"
@@ -146,6 +147,9 @@ install_tree() {
     trap 'exit 1' HUP INT TERM
     [ -w "$vendors" ] || die "permission denied: $vendors is not writable for uid $(id -u); choose --install-path, or run as its owner"
     take_turn
+    if [ -e "$vendors/fla_npu" ] && [ ! -f "$vendors/fla_npu/.created" ]; then
+        die "$vendors/fla_npu is there and was not installed by this program; remove it the way it came, or choose another place"
+    fi
     [ ! -f "$vendors/fla_npu/.created" ] || created=$(cat "$vendors/fla_npu/.created")
     mkdir "$new"
     if [ -n "$from" ]; then
@@ -235,6 +239,7 @@ case $path in
 *) path=$(pwd)/$path ;;
 esac
 path=${path%/}
+path=${path%/vendors}
 vendors=$path/vendors
 if [ "$action" = uninstall ]; then
     remove_tree

@@ -183,11 +183,15 @@ def install(source: Path, path: Path | None = None) -> str:
     try:
         with tempfile.TemporaryDirectory() as folder:
             _write_tree(files, Path(folder))
-            return _run_installer(f"--from={folder}", f"--install-path={place}")
+            text = _run_installer(f"--from={folder}", f"--install-path={place}")
     except InstallError:
         raise
     except OSError as error:
         raise InstallError(f"cannot unpack {source}: {error.strerror or error}; set TMPDIR") from error
+    first = opp.survey()[0]
+    if first.path and first.opp is None or first.opp and first.opp.root != place.resolve():
+        text += f"\nFLA_NPU_OPP_PATH = {first.path} comes before it; unset it to use what was installed"
+    return text
 
 
 def remove(path: Path | None = None) -> str:

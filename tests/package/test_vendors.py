@@ -283,6 +283,35 @@ def test_eight_installations_at_once(home, release):
     assert opp.find().root == home
 
 
+def test_a_vendor_of_our_name_that_came_another_way_is_left_alone(home, release, tmp_path, monkeypatch):
+    theirs = tmp_path / "cann/vendors/fla_npu/op_api/lib/libcust_opapi.so"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_bytes(b"theirs")
+    before = tree(tmp_path)
+    for change in (
+        lambda: vendors.install(release, tmp_path / "cann"),
+        lambda: vendors.remove(tmp_path / "cann"),
+    ):
+        with pytest.raises(vendors.InstallError, match="was not installed by this program"):
+            change()
+    assert tree(tmp_path) == before
+    monkeypatch.setenv("FLA_NPU_OPP_PATH", "/nowhere")
+    assert "FLA_NPU_OPP_PATH = /nowhere comes before it" in vendors.install(release)
+
+
+def test_config_ini_keeps_its_mode_and_a_vendors_folder_may_be_named(home, release, tmp_path):
+    config = tmp_path / "cann/vendors/config.ini"
+    config.parent.mkdir(parents=True)
+    config.write_text("load_priority=other\r\n")
+    config.chmod(0o640)
+    run = vendors.pack(release, tmp_path)
+    assert sh(run, f"--install-path={config.parent}/").status == 0
+    assert config.read_text() == "load_priority=fla_npu,other\n" and config.stat().st_mode & 0o777 == 0o640
+    assert sh(run, "--uninstall", f"--install-path={config.parent}").status == 0
+    assert config.read_text() == "load_priority=other\n" and config.stat().st_mode & 0o777 == 0o640
+    assert [p.name for p in config.parent.iterdir()] == ["config.ini"]
+
+
 @pytest.mark.parametrize("place", ["a:b", "a\nb"])
 def test_a_place_that_no_variable_can_hold(home, release, tmp_path, place):
     with pytest.raises(vendors.InstallError, match="cannot be in a path variable"):
