@@ -8,7 +8,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/troubleshooting.md").read_text()
-FOREIGN = {"Killed", "is not a supported wheel on this platform"}  # what others print
+FOREIGN = {
+    "Killed",
+    "fla-npu @ URL",
+    "is not a supported wheel on this platform",
+    "has inconsistent version",
+}  # what others print
 
 
 def sources() -> str:
