@@ -25,7 +25,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 # A rank that does not start, or does not answer, in these times has failed the test, in seconds.
-START, PATIENCE = 120, 120
+START, PATIENCE = 240, 300
 
 
 class RankFailed(AssertionError):

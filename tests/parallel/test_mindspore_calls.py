@@ -24,6 +24,7 @@ from mindspore_jobs import answers, conv_jobs, head_jobs, jobs, mesh_jobs, zigza
 from mindspore_pool import Pool
 from test_torch_calls import CASES, TRANSPORTS, random_case, using
 from test_torch_cases import CONVOLUTIONS
+from test_torch_public import PUBLIC, on_the_grid
 from torch_layers import Conv
 from torch_work import Case, assembled, error, judge, plain
 
@@ -236,7 +237,7 @@ def test_one_rank_of_a_larger_job(pools):
 
 @FOUR
 def test_messages_of_four(pools):
-    assert pools(4).run(mindspore_layers.messages, 20) == [0] * 4
+    assert pools(4).run(mindspore_layers.messages, 8) == [0] * 4
 
 
 @FOUR
@@ -264,6 +265,18 @@ def test_whole_worlds_of_other_sizes(pools, size):
     case = Case(lengths, (0, 30, sum(lengths) - 3, sum(lengths)), state="float32")
     for transport in ("gather", "doubling"):
         judge(using(case, transport), results(pools(size), using(case, transport)))
+
+
+@FOUR
+@pytest.mark.parametrize("name", sorted(PUBLIC, key=lambda n: len(PUBLIC[n].lengths)))
+def test_public_cases(pools, name):
+    """As near to float64 as one process is, and to one process within the public rule: 8e-3."""
+    case = PUBLIC[name]
+    found = results(pools(len(case.lengths)), case)
+    judge(case, found)
+    got, single = assembled(case, found), plain(case)
+    for n in ("o", "dq", "dk", "dv", "dg", "dbeta"):  # see there
+        assert error(got[n], single[n]) < (8e-3 if on_the_grid(case) else 8e-3 * 2**0.5), n
 
 
 @FOUR

@@ -192,7 +192,7 @@ class MindSporeAdapter:
         try:
             made = bridge.load().call(target.number, values, slots)
         except RuntimeError as error:
-            raise self._named(error) from error
+            raise self.named(error) from error
         # A built-in operator puts the values where they belong, so that all that MindSpore knows about a
         # tensor (its host copy, its history) stays true.
         for out, x in zip(plan.outputs, made, strict=True):
@@ -204,7 +204,7 @@ class MindSporeAdapter:
         )
 
     @staticmethod
-    def _named(error: RuntimeError) -> Exception:
+    def named(error: RuntimeError) -> Exception:
         """The bridge's failure as the exception of fla_npu it stands for."""
         found = _FAILURE.match(str(error))
         if found is None:

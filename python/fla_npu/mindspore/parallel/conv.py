@@ -15,7 +15,7 @@ from mindspore.common._grad_function import _Function
 
 from ...parallel import Halo, RowExchange, conv_halo
 from ...parallel.context import meet
-from ...parallel.conv import LABEL, check_conv, reach
+from ...parallel.conv import LABEL, check_conv, conv_facts, reach
 from ..guard import python_function, recording, refuse_jit
 from .context import ContextParallel, need
 from .kda import ADAPTER
@@ -59,18 +59,20 @@ def causal_conv1d(
 
 def _call(x, weight, bias, activation, residual, context: Any) -> Tensor:
     context = need(context)
-    error = rows = None
+    error = rows = facts = None
     try:
         given = {"x": x, "weight": weight, "bias": bias, "residual": residual}
-        check_conv(*(ADAPTER.describe(LABEL, n, t) for n, t in given.items()), activation, context)
+        call = *(ADAPTER.describe(LABEL, n, t) for n, t in given.items()), activation, context
+        check_conv(*call)
+        facts = conv_facts(*call)
         rows = _rows(x)
     except Exception as refusal:  # whatever it is, the others must hear of it
         error = refusal
     width = 0 if error else weight.shape[-1]
     if context.size > 1 and recording():
-        line = _Line.apply(context, width, error, rows)
+        line = _Line.apply(context, width, error, facts, rows)
     else:
-        line = _line(context, width, error, rows, wanted=False)[0]
+        line = _line(context, width, error, facts, rows, wanted=False)[0]
     if not context.shard.tokens:  # such a rank has no part in any halo
         return mint.zeros(tuple(x.shape), dtype=x.dtype)
     y = _convolve(line, weight.astype(mindspore.float32).reshape(-1, width), context)
@@ -105,18 +107,16 @@ def _convolve(line: Tensor, taps: Tensor, context: ContextParallel) -> Tensor:
     return y
 
 
-def _line(context: ContextParallel, width: int, error, rows, wanted: bool) -> tuple[Tensor, Halo | None]:
+def _line(
+    context: ContextParallel, width: int, error, facts, rows, wanted: bool
+) -> tuple[Tensor, Halo | None]:
     """(the width - 1 rows before those of this rank and its own, whose halo it is)."""
     if context.size == 1:
         if error:
             raise error
         halo, got = None, []
     else:
-        facts = {} if error else {
-            "context": context.digest, "D": rows.shape[2], "W": width, "rows": rows.shape[1],
-            "gradient": wanted,
-        }  # fmt: skip
-        meet(context.group, LABEL, facts, error)
+        meet(context.group, LABEL, {} if error else {**facts, "gradient": wanted}, error)
         halo = conv_halo(context.plan, context.rank, width)
         label = f"{LABEL}: rank {context.rank}"
         got = RowExchange(ADAPTER, context.group, rows, halo.sends, halo.receives, label=label).finish()
@@ -129,9 +129,9 @@ class _Line(_Function):
     """`_line` for autograd: the gradient of rows that came from another rank goes back there."""
 
     @staticmethod
-    def forward(ctx, context: ContextParallel, width: int, error, rows):
+    def forward(ctx, context: ContextParallel, width: int, error, facts, rows):
         ctx.context, ctx.width = context, width
-        line, ctx.halo = _line(context, width, error, rows, wanted=bool(ctx.needs_input_grad[3]))
+        line, ctx.halo = _line(context, width, error, facts, rows, wanted=bool(ctx.needs_input_grad[4]))
         return line
 
     @staticmethod
@@ -145,7 +145,7 @@ class _Line(_Function):
         back = RowExchange(ADAPTER, context.group, d_halo, halo.receives, halo.sends, label=label)
         for piece, part in zip(halo.sends, back.finish(), strict=True):
             d_rows = d_rows + _padded(part, piece.start, tokens - piece.stop)
-        return None, None, None, d_rows
+        return None, None, None, None, d_rows
 
 
 def _padded(rows: Tensor, before: int, after: int) -> Tensor:

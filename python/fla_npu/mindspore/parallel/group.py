@@ -25,7 +25,7 @@ from mindspore.mint.distributed import distributed as dist_module
 
 from ...errors import ArgumentError, ArgumentTypeError, ParallelError
 from ...parallel.context import Context
-from ..adapter import on_device, plain
+from ..adapter import MindSporeAdapter, on_device, plain
 
 __all__ = ["Group", "as_group"]
 
@@ -47,11 +47,15 @@ class _Done:
 
 
 class _Pending:
-    """A message under way. `start` issues it: (MindSpore's handle, a tensor to read, the result)."""
+    """A message under way. `start` issues it; `read` is a tensor of it, whose arrival shows that it came through."""
 
-    def __init__(self, group: Group, doing: str, peers: tuple[int, ...], start: Callable) -> None:
-        self.group, self.doing, self.peers = group, doing, peers
-        self.work, self.read, self.result = self._try(start)
+    def __init__(
+        self, group: Group, doing: str, peers: Sequence[int], read: Tensor, start: Callable, result: Any
+    ) -> None:
+        self.group, self.doing, self.peers, self.read, self.result = group, doing, peers, read, result
+        if not on_device():
+            _settle(read)
+        self.work = self._try(start)
         if not on_device():
             self._try(self._finish)
 
@@ -71,6 +75,14 @@ class _Pending:
             return call()
         except RuntimeError as error:
             raise self.group.lost(error, self.doing, self.peers) from error
+
+
+def _settle(tensor: Tensor) -> None:
+    """Waits for the queue, so that a failure in this rank's own work is not taken for one of a message."""
+    try:
+        tensor.data_ptr()
+    except RuntimeError as error:
+        raise MindSporeAdapter.named(error) from error
 
 
 class _Arrival:
@@ -120,9 +132,9 @@ class Group:
             return _Done(None)
 
         def start():
-            return dist.isend(dense, self.ranks[peer], group=self.name), dense, None
+            return dist.isend(dense, self.ranks[peer], group=self.name)
 
-        return _Pending(self, f"a message to rank {peer}", (peer,), start)
+        return _Pending(self, f"a message to rank {peer}", (peer,), dense, start, None)
 
     def receive(self, shape: tuple[int, ...], dtype: Any, like: Any, peer: int) -> Any:
         """A tensor of that shape from one rank. `dtype`: MindSpore's, or its name."""
@@ -138,9 +150,9 @@ class Group:
         out = mint.zeros(tuple(shape), dtype=dtype)
 
         def start():
-            return dist.irecv(out, self.ranks[peer], group=self.name), out, out
+            return dist.irecv(out, self.ranks[peer], group=self.name)
 
-        return _Pending(self, f"a message from rank {peer}", (peer,), start)
+        return _Pending(self, f"a message from rank {peer}", (peer,), out, start, out)
 
     def gather(self, tensor: Tensor, members: Sequence[int] | None = None) -> Any:
         """Everybody's tensor, in the order of `members` (None: all), stacked along a new first axis."""
@@ -157,12 +169,12 @@ class Group:
         outs = [mint.zeros(tuple(dense.shape), dtype=dense.dtype) for _ in members]
 
         def start():
-            return dist.all_gather(outs, dense, group=name, async_op=True), outs[0], stacked
+            return dist.all_gather(outs, dense, group=name, async_op=True)
 
         def stacked():
             return mint.cat([outs[order.index(r)].reshape(one) for r in world], 0)
 
-        return _Pending(self, f"a gather of ranks {list(members)}", members, start)
+        return _Pending(self, f"a gather of ranks {list(members)}", members, outs[0], start, stacked)
 
     def scatter(self, flat: Tensor, sizes: Sequence[int], counts: Sequence[int]) -> Any:
         """All to all: of `flat` the next sizes[r] elements go to rank r; counts[r] of them come from rank r."""
@@ -191,24 +203,23 @@ class Group:
         out = mint.zeros((sum(counts),), dtype=flat.dtype)
 
         def start():
-            work = dist.all_to_all_single(out, sent, ordered, sizes, group=self.name, async_op=True)
-            return work, out, arranged
+            return dist.all_to_all_single(out, sent, ordered, sizes, group=self.name, async_op=True)
 
         def arranged():
             starts = dict(zip(order, [0, *accumulate(ordered)][:-1], strict=True))
             parts = [mint.narrow(out, 0, starts[r], counts[r]) for r in range(self.size) if counts[r]]
             return mint.cat(parts, 0) if parts else out
 
-        return _Pending(self, f"an all-to-all of {self.size} ranks", tuple(range(self.size)), start)
+        return _Pending(self, f"an all-to-all of {self.size} ranks", range(self.size), out, start, arranged)
 
     def total(self, tensor: Tensor) -> Tensor:
         """The sum over all ranks, in place."""
         if self.size > 1:
 
             def start():
-                return dist.all_reduce(tensor, group=self.name, async_op=True), tensor, tensor
+                return dist.all_reduce(tensor, group=self.name, async_op=True)
 
-            _Pending(self, f"a sum over {self.size} ranks", tuple(range(self.size)), start).wait()
+            _Pending(self, f"a sum over {self.size} ranks", range(self.size), tensor, start, None).wait()
         return tensor
 
     def share(self, data: bytes) -> list[bytes]:
@@ -233,7 +244,7 @@ class Group:
 
     # failures
 
-    def lost(self, error: Exception, doing: str, peers: tuple[int, ...]) -> ParallelError:
+    def lost(self, error: Exception, doing: str, peers: Sequence[int]) -> ParallelError:
         """The error of a message that did not come through."""
         cause = str(error).strip().split("\n")[0]
         others = [r for r in peers if r != self.rank]

@@ -10,7 +10,7 @@ from mindspore import Tensor, mint
 from mindspore.common._grad_function import _Function
 
 from ...chunk_kda import TENSORS
-from ...parallel.context import meet
+from ...parallel.context import meet, meet_backward
 from ...parallel.scan import LABEL, Scan
 from .. import kda
 from ..adapter import MindSporeAdapter, plain
@@ -113,17 +113,17 @@ def _call(context: Any, tensors: tuple, options: dict) -> tuple[Tensor, Tensor |
         return kda.npu_chunk_kda(**named, **options, cu_seqlens=cu)
     if recording():
         return _Scan.apply(context, options, *tensors)
-    scan = _begin(context, tensors, options, wanted=False)
+    scan, _ = _begin(context, tensors, options, wanted=False)
     return _run(scan, tensors, train=False)[:2]
 
 
-def _begin(context: ContextParallel, tensors: tuple, options: dict, wanted: bool) -> Scan:
-    """The call, once all ranks take part in it, with a gradient or without."""
+def _begin(context: ContextParallel, tensors: tuple, options: dict, wanted: bool) -> tuple[Scan, int]:
+    """The call and its number, once all ranks take part in it, with a gradient or without."""
     named = dict(zip(TENSORS, tensors, strict=True))
     scan = Scan(ADAPTER, context.group, context.plan, context.packed, named, options)
     facts = {} if scan.error else {"context": context.digest, "gradient": wanted, **scan.facts()}
-    meet(context.group, LABEL, facts, scan.error)
-    return scan
+    records = meet(context.group, LABEL, facts, scan.error)
+    return scan, records[0].number
 
 
 def _run(scan: Scan, tensors: tuple, train: bool) -> tuple:
@@ -152,7 +152,7 @@ class _Scan(_Function):
             for name, tensor, needed in zip(TENSORS, tensors, ctx.needs_input_grad[2:], strict=True)
             if needed and tensor is not None
         ]
-        ctx.scan = _begin(context, tensors, options, wanted=bool(ctx.needs))
+        ctx.scan, ctx.number = _begin(context, tensors, options, wanted=bool(ctx.needs))
         if not ctx.needs:
             return _run(ctx.scan, tensors, train=False)[:2]
         ctx.set_materialize_grads(False)  # an unused output: its share of the backward is left out
@@ -167,6 +167,7 @@ class _Scan(_Function):
 
         def gradients() -> tuple:
             named = dict(zip(TENSORS, tensors, strict=True))
+            meet_backward(ctx.scan.transport, LABEL, ctx.number)
             made = ctx.scan.backward(named, ctx.relay, ctx.incoming, d_out, d_state, ctx.needs)
             return tuple(
                 mint.zeros(tuple(named[n].shape), dtype=named[n].dtype)

@@ -10,7 +10,7 @@ from mindspore import Tensor, mint
 from mindspore.common._grad_function import _Function
 
 from ...errors import ArgumentTypeError
-from ...parallel.context import meet
+from ...parallel.context import meet, meet_backward
 from ...parallel.order import Route
 from ...parallel.reorder import Volumes, reorder_facts, reorder_route
 from ..guard import python_function, recording, refuse_jit
@@ -89,11 +89,13 @@ class _Reorder(_Function):
     def forward(ctx, call: tuple, x):
         group, label, facts, error, way, axis = call
         wanted = bool(ctx.needs_input_grad[1])
-        meet(group, label, {**facts, "gradient": wanted} if error is None else {}, error)
+        records = meet(group, label, {**facts, "gradient": wanted} if error is None else {}, error)
+        ctx.call = group, label, records[0].number
         ctx.back = group, way.reversed(x.shape[axis]), axis
         return _moved(group, way, x, axis)
 
     @staticmethod
     def backward(ctx, grad):
         group, way, axis = ctx.back
+        meet_backward(*ctx.call)
         return None, _moved(group, way, grad, axis)

@@ -11,12 +11,14 @@ from mindspore import Tensor, mint
 from mindspore.common._grad_function import _Function
 
 from ...errors import ArgumentError, ArgumentTypeError
-from ...parallel.context import meet
+from ...parallel.context import meet, meet_backward
 from ...parallel.heads import LABEL, Way, axes_of, check_heads, check_layout, way_back, ways
 from ..guard import python_function, recording, refuse_jit
 from .group import Group, as_group
 
 __all__ = ["ulysses"]
+
+_BACK = f"{LABEL}, its function"
 
 
 def ulysses(fn: Callable, group: Any, *, layout: str = "BSND", output_layout: str | None = None) -> Callable:
@@ -113,7 +115,7 @@ def _meet(group: Group, layout: str, note: dict[str, Any], given: Sequence[Any])
     except Exception as refusal:  # whatever it is, the others must hear of it
         error = refusal
     records = meet(group, LABEL, facts, error, own=own)
-    note["tokens"] = [r.own[0] for r in records]
+    note["tokens"], note["number"] = [r.own[0] for r in records], records[0].number
     return ways(shapes, layout, note["tokens"], group.size)
 
 
@@ -131,9 +133,13 @@ def _collected(group: Group, outputs: Any, error: Exception | None, tokens: Sequ
             f"{sum(tokens)} tokens"
         )
     facts = {} if error else {"output": f"{out.shape[head]} heads, {out.dtype}"}
-    meet(group, f"{LABEL}, its function", facts, error)
+    number = meet(group, _BACK, facts, error)[0].number
     way = way_back(out.shape, layout, tokens, group.size)
-    y = _ToTokens.apply(group, way, layout, out) if recording() else _to_tokens(group, way, out, layout)
+    y = (
+        _ToTokens.apply(group, number, way, layout, out)
+        if recording()
+        else _to_tokens(group, way, out, layout)
+    )
     return type(outputs)([y, *outputs[1:]]) if several else y
 
 
@@ -202,12 +208,14 @@ class _ToHeads(_Function):
         ctx.group, ctx.layout = group, layout
         ctx.needs = note["needs"] = list(ctx.needs_input_grad[3:])
         ctx.ways = _meet(group, layout, note, tensors)
+        ctx.number = note["number"]
         made = _to_heads(group, ctx.ways, tensors, layout)
         ctx.mark_non_differentiable(*(x for x, need in zip(made, ctx.needs, strict=True) if not need))
         return made if len(made) > 1 else made[0]
 
     @staticmethod
     def backward(ctx, *grads):
+        meet_backward(ctx.group, LABEL, ctx.number)
         found = [
             _to_tokens(ctx.group, way, grad, ctx.layout) if need else None
             for way, grad, need in zip(ctx.ways, grads, ctx.needs, strict=True)
@@ -219,10 +227,11 @@ class _ToTokens(_Function):
     """The way back, and its gradient the way there."""
 
     @staticmethod
-    def forward(ctx, group: Group, way: Way, layout: str, out):
-        ctx.group, ctx.way, ctx.layout = group, way, layout
+    def forward(ctx, group: Group, number: int, way: Way, layout: str, out):
+        ctx.group, ctx.number, ctx.way, ctx.layout = group, number, way, layout
         return _to_tokens(group, way, out, layout)
 
     @staticmethod
     def backward(ctx, grad):
-        return None, None, None, _to_heads(ctx.group, [ctx.way], [grad], ctx.layout)[0]
+        meet_backward(ctx.group, _BACK, ctx.number)
+        return None, None, None, None, _to_heads(ctx.group, [ctx.way], [grad], ctx.layout)[0]
