@@ -21,7 +21,7 @@ def meeting(*records: Record) -> list:
 
 
 def test_records_survive_the_way():
-    a = Record("f", {"scale": 0.5, "layout": "BNSD", "a": None, "b": True}, wanted=True, own=(3, 4))
+    a = Record("f", {"scale": 0.5, "layout": "BNSD", "a": None, "b": True}, wanted=True, own=(3, 4), number=7)
     b = Record("f", dict(a.facts), own=(5, 6))
     assert meeting(a, b) == [[a, b], [a, b]]
 

@@ -55,6 +55,7 @@ CALLS = {
     "scale": "scale = ",
     "call": "rank 1 calls parallel.causal_conv1d",
     "no_grad": "rank 1 runs without recording",
+    "dt_bias": "dt_bias = given on rank 0, None on rank 1",
 }
 
 
@@ -63,6 +64,26 @@ def test_calls_that_differ(pool, how):
     answers = pool.run(torch_faults.differing, CASE, how)
     assert all(kind == "ParallelError" for kind, _, _ in answers)
     assert CALLS[how] in answers[0][1]
+
+
+def test_convolutions_that_differ(pool):
+    for answers in pool.run(torch_faults.convolutions_that_differ):
+        for (kind, text, _), name in zip(answers, ("activation", "bias", "residual"), strict=True):
+            assert kind == "ParallelError" and f"ranks disagree: {name} = " in text, text
+
+
+@pytest.mark.parametrize("how", ["scan", "left out", "conv", "order", "heads"])
+def test_backwards_that_differ(pool, how):
+    """Of the same shapes, so that without a word between the ranks they would take each other's messages."""
+    answers = pool.run(torch_faults.backwards_that_differ, CASE, how)
+    assert all(kind == "ParallelError" for kind, _, _ in answers), answers
+    if how == "left out":
+        assert (
+            "the backward of parallel.npu_chunk_kda while rank 1 calls parallel.npu_chunk_kda"
+            in answers[0][1]
+        )
+    else:
+        assert "ranks disagree: forward = call " in answers[0][1]
 
 
 def test_heads_that_cannot_be_shared(pool):

@@ -86,7 +86,50 @@ def differing(rank: int, size: int, case: Case, how: str) -> tuple[str, str, flo
         if rank == 1 and how == "no_grad":
             with torch.no_grad():
                 return step(case, context)
-        return step(case, context, **({"scale": 0.5} if rank == 1 and how == "scale" else {}))
+        odd = {"scale": {"scale": 0.5}, "dt_bias": {"changes": {"dt_bias": None}}}
+        return step(case, context, **(odd.get(how, {}) if rank == 1 else {}))
+
+    answer = told(work)
+    step(case, context)
+    return answer
+
+
+def convolutions_that_differ(rank: int, size: int) -> list[tuple[str, str, float]]:
+    """Rank 1 leaves something out, one thing after the other."""
+    from fla_npu.torch.parallel import ContextParallel, causal_conv1d
+
+    context, answers = ContextParallel(lengths=2), []
+    for name in ("activation", "bias", "residual"):
+        given = {"activation": "silu", "bias": torch.ones(3), "residual": torch.ones(2, 3)}
+        if rank == 1:
+            del given[name]
+        answers.append(
+            told(lambda g=given: causal_conv1d(torch.ones(2, 3), torch.ones(3, 4), **g, context=context))
+        )
+    return answers
+
+
+def backwards_that_differ(rank: int, size: int, case: Case, how: str) -> tuple[str, str, float]:
+    """Rank 1 runs the backwards of two calls in another order, or leaves one out; then the group still works."""
+    from fla_npu.torch.parallel import ContextParallel, causal_conv1d, npu_chunk_kda, to_zigzag, ulysses
+
+    context, x = context_of(case), torch.ones(2 * size, 3, requires_grad=True)
+    mine, _ = local_inputs(case, context)
+    leaves = {n: t.requires_grad_() for n, t in mine.items()}
+    even = ContextParallel(lengths=2 * size)
+    calls = {
+        "conv": lambda: causal_conv1d(x, torch.ones(3, 4), context=even),
+        "order": lambda: to_zigzag(x, axis=0),
+        "heads": lambda: ulysses(lambda y: 2.0 * y, None, layout="TND")(x[..., None]),
+    }
+    call = calls.get(how, lambda: npu_chunk_kda(**leaves, **case.all_options(), context=context)[0])
+    first, second = call(), call()
+
+    def work():
+        if rank == 1 and how == "left out":
+            return call()
+        for y in (second, first) if rank == 1 else (first, second):
+            y.sum().backward()
 
     answer = told(work)
     step(case, context)

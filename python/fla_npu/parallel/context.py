@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Protocol
 
 from .handshake import Record, exchange
 from .packing import agreed_plan, plan_digest
 from .plan import Plan, Shard
 
-__all__ = ["Context", "Members", "meet"]
+__all__ = ["Context", "Members", "meet", "meet_backward"]
+
+_CALLS = count(1)
 
 
 class Members(Protocol):
@@ -82,8 +85,18 @@ def meet(
         wanted=wanted,
         able=able,
         own=tuple(own),
+        number=next(_CALLS),
     )
     records = exchange(group.share, group.rank, record)
     if error is not None:
         raise error
     return records
+
+
+def meet_backward(group: Members, call: str, number: int) -> None:
+    """Before the messages of a backward: is it that of the same call on every rank?
+
+    `number`: what rank 0 gave the call in its `meet`. Without this, two backwards in different orders would
+    swap their messages, and one that a rank leaves out would meet that rank's next call.
+    """
+    meet(group, f"the backward of {call}", {"forward": f"call {number}"}, None)

@@ -10,7 +10,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 from .context import Context
 from .plan import Shard
 
-__all__ = ["ACTIVATIONS", "LABEL", "check_conv", "reach"]
+__all__ = ["ACTIVATIONS", "LABEL", "check_conv", "conv_facts", "reach"]
 
 LABEL = "parallel.causal_conv1d"
 ACTIVATIONS = (None, "silu", "swish")
@@ -53,6 +53,21 @@ def check_conv(
         raise ArgumentError(f"{LABEL}: bias has shape {bias.shape}; it must be [{width}]")
     if residual is not None and residual.shape != x.shape:
         raise ArgumentError(f"{LABEL}: residual has shape {residual.shape}; it must be like x, {x.shape}")
+
+
+def conv_facts(
+    x: Desc, weight: Desc, bias: Desc | None, residual: Desc | None, activation, context: Context
+) -> dict[str, object]:
+    """What must be the same on every rank."""
+    given = {"bias": bias, "residual": residual}
+    return {
+        "context": context.digest,
+        "D": x.shape[-1],
+        "W": weight.shape[-1],
+        "rows": x.shape[0] if len(x.shape) == 3 else 1,
+        "activation": activation and "silu",
+        **{name: "None" if desc is None else "given" for name, desc in given.items()},
+    }
 
 
 def _taps(shape: tuple[int, ...], width: int) -> int:

@@ -32,6 +32,7 @@ class Record:
     wanted: bool = False  # a gradient may be asked for here
     able: bool = True  # gradients are recorded here
     own: tuple[int, ...] = ()  # numbers that each rank has of its own
+    number: int = 0  # which call of its process this is
 
     def encode(self) -> bytes:
         """SIZE bytes, whatever it takes: facts that do not fit become a digest, a long reason is cut."""

@@ -56,6 +56,7 @@ class Scan:
         self.options = {**options, "use_exp2": True, "cu_seqlens": cu, "label": LABEL}
         self.v_first = options["state_v_first"] is True
         self.batch = self.key_heads = self.heads = 0
+        self.bias = "None" if tensors["dt_bias"] is None else "given"
         self.error = self._refusal(tensors, packed)
 
     # arguments
@@ -130,7 +131,7 @@ class Scan:
             n: x if x is None or isinstance(x, (bool, int, float, str)) else repr(x)
             for n, x in self.given.items()
         }
-        return {**facts, "B": self.batch, "HK": self.key_heads, "HV": self.heads}
+        return {**facts, "B": self.batch, "HK": self.key_heads, "HV": self.heads, "dt_bias": self.bias}
 
     # rows of states: one per fragment here, one per sequence that begins or ends here outside
 

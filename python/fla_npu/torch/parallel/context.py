@@ -10,11 +10,11 @@ import torch
 
 from ...errors import ArgumentTypeError
 from ...parallel import context
-from ...parallel.context import Context
+from ...parallel.context import Context, meet_backward
 from ...parallel.handshake import Record
 from .group import Group
 
-__all__ = ["ContextParallel", "meet", "need"]
+__all__ = ["ContextParallel", "meet", "meet_backward", "need"]
 
 
 class ContextParallel(Context):

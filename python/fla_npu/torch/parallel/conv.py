@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ...parallel import Halo, RowExchange, Shard, conv_halo
-from ...parallel.conv import LABEL, check_conv, reach
+from ...parallel.conv import LABEL, check_conv, conv_facts, reach
 from ..adapter import ADAPTER
-from .context import ContextParallel, meet, need
+from .context import ContextParallel, meet, meet_backward, need
 from .group import between_graphs
 
 __all__ = ["causal_conv1d"]
@@ -51,7 +51,8 @@ def causal_conv1d(
     context = need(context)
     try:
         given = {"x": x, "weight": weight, "bias": bias, "residual": residual}
-        check_conv(*(ADAPTER.describe(LABEL, n, t) for n, t in given.items()), activation, context)
+        call = *(ADAPTER.describe(LABEL, n, t) for n, t in given.items()), activation, context
+        check_conv(*call)
         rows, taps = _rows(x), weight.float().reshape(-1, weight.shape[-1])
     except Exception as refusal:  # whatever it is, the others must hear of it
         error = refusal
@@ -60,14 +61,13 @@ def causal_conv1d(
             raise error
         halo = rows[:0]
     else:
-        facts = {}
-        if error is None:
-            facts = {"context": context.digest, "D": x.shape[-1], "W": taps.shape[1], "rows": rows.shape[1]}
-        wanted = torch.is_grad_enabled() and error is None and rows.requires_grad
+        facts = {} if error else conv_facts(*call)
+        wanted = torch.is_grad_enabled() and error is None
+        wanted = wanted and any(t.requires_grad for t in given.values() if t is not None)
         records = meet(context.group, LABEL, facts, error, wanted)
         need_of = conv_halo(context.plan, context.rank, taps.shape[1])
         if any(r.wanted for r in records):
-            halo = _Halo.apply(context, need_of, torch.zeros((), requires_grad=True), rows)
+            halo = _Halo.apply(context, records[0].number, need_of, torch.zeros((), requires_grad=True), rows)
         else:
             halo = _fetch(context, need_of, rows)
     y = _convolve(halo, rows, taps, context.shard)
@@ -111,8 +111,8 @@ class _Halo(torch.autograd.Function):
     """The halo's rows; its gradient goes to who has these tokens."""
 
     @staticmethod
-    def forward(ctx, context, halo, anchor, rows):
-        ctx.context, ctx.halo, ctx.shape = context, halo, rows.shape
+    def forward(ctx, context, number, halo, anchor, rows):
+        ctx.context, ctx.number, ctx.halo, ctx.shape = context, number, halo, rows.shape
         ctx.save_for_backward(anchor)  # so that a checkpoint's replay gets as far as this
         return _fetch(context, halo, rows)
 
@@ -121,8 +121,9 @@ class _Halo(torch.autograd.Function):
     def backward(ctx, d_halo):
         halo, label = ctx.halo, f"{LABEL}: rank {ctx.context.rank}, backward"
         assert ctx.saved_tensors
+        meet_backward(ctx.context.group, LABEL, ctx.number)
         d_rows = d_halo.new_zeros(ctx.shape)
         back = RowExchange(ADAPTER, ctx.context.group, d_halo, halo.receives, halo.sends, label=label)
         for piece, part in zip(halo.sends, back.finish(), strict=True):
             d_rows[piece.start : piece.stop] += part
-        return None, None, None, d_rows
+        return None, None, None, None, d_rows

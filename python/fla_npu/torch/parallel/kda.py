@@ -12,7 +12,7 @@ from ...chunk_kda import TENSORS
 from ...parallel.scan import LABEL, Scan
 from .. import autograd, kda
 from ..adapter import ADAPTER
-from .context import ContextParallel, meet, need
+from .context import ContextParallel, meet, meet_backward, need
 from .group import between_graphs
 
 __all__ = ["npu_chunk_kda"]
@@ -102,7 +102,7 @@ def _call(context: ContextParallel, tensors: tuple, options: dict[str, Any]) -> 
         return _run(scan, tensors, train=False)[:2]
     # An output of a rank that needs no gradient itself still leads to its backward: others wait for it.
     anchor = torch.zeros((), requires_grad=True)
-    return _Scan.apply(scan, anchor, *tensors)
+    return _Scan.apply(scan, records[0].number, anchor, *tensors)
 
 
 def _run(scan: Scan, tensors: tuple, train: bool) -> tuple:
@@ -122,31 +122,33 @@ class _Scan(torch.autograd.Function):
     """The call for autograd. The anchor is saved last, so that a checkpoint's replay gets as far as this."""
 
     @staticmethod
-    def forward(ctx, scan, anchor, *tensors):
+    def forward(ctx, scan, number, anchor, *tensors):
         out, final, saved, incoming = _run(scan, tensors, train=True)
-        ctx.scan = scan
+        ctx.scan, ctx.number = scan, number
         ctx.set_materialize_grads(False)
         autograd.keep(ctx, tensors, saved, (incoming, anchor))
         return out, final
 
     @staticmethod
     def backward(ctx, d_out, d_state):
-        needs = autograd.needed(ctx.needs_input_grad[2:])
+        needs = autograd.needed(ctx.needs_input_grad[3:])
         tensors, (*saved, incoming, anchor) = autograd.kept(ctx)
         # Under create_graph autograd records this, too; then nothing goes on from there.
         run = _FirstDerivative.apply if torch.is_grad_enabled() else _FirstDerivative.forward
-        grads = run(ctx.scan, needs, anchor, *tensors, d_out, d_state, incoming, *saved)
-        return None, None, *autograd.spread(needs, grads)
+        call = ctx.scan, ctx.number, needs, anchor
+        grads = run(*call, *tensors, d_out, d_state, incoming, *saved)
+        return None, None, None, *autograd.spread(needs, grads)
 
 
 class _FirstDerivative(torch.autograd.Function):
     """The gradient as a function that has no derivative."""
 
     @staticmethod
-    def forward(scan: Scan, needs: list[str], anchor: Any, *arguments):
+    def forward(scan: Scan, number: int, needs: list[str], anchor: Any, *arguments):
         tensors, (d_out, d_state, incoming, *saved) = arguments[:_COUNT], arguments[_COUNT:]
         named = dict(zip(TENSORS, tensors, strict=True))
         with torch.no_grad(), scan.transport.awaited():
+            meet_backward(scan.transport, LABEL, number)
             grads = scan.backward(named, saved, incoming, d_out, d_state, needs)
         return tuple(torch.zeros_like(named[n]) if grads[n] is None else grads[n] for n in needs)
 

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from ...checks.metadata import host_ints
 from ...errors import ArgumentError, ArgumentTypeError
 from ...parallel.order import Route, contiguous, route, zigzag
-from .context import meet
+from .context import meet, meet_backward
 from .group import Group, between_graphs
 from .shared import as_group
 
@@ -66,7 +66,9 @@ def _reordered(name: str, x: Tensor, group: Any, axis: int, cu_seqlens, forward:
     records = meet(group, label, facts, error, wanted)
     rows = x.movedim(axis, 0)
     if any(r.wanted for r in records):
-        out = _Reorder.apply(group, way, torch.zeros((), requires_grad=True), rows)
+        out = _Reorder.apply(
+            (group, label, records[0].number), way, torch.zeros((), requires_grad=True), rows
+        )
     else:
         out = _moved(group, way, rows)
     return out.movedim(0, axis)
@@ -112,13 +114,14 @@ class _Reorder(torch.autograd.Function):
     """A permutation over ranks; its gradient is the inverse."""
 
     @staticmethod
-    def forward(ctx, group, way, anchor, rows):
-        ctx.group, ctx.way = group, way.reversed(rows.shape[0])
+    def forward(ctx, call, way, anchor, rows):
+        ctx.call, ctx.way = call, way.reversed(rows.shape[0])
         ctx.save_for_backward(anchor)  # so that a checkpoint's replay gets as far as this
-        return _moved(group, way, rows)
+        return _moved(call[0], way, rows)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
         assert ctx.saved_tensors
-        return None, None, None, _moved(ctx.group, ctx.way, grad)
+        meet_backward(*ctx.call)
+        return None, None, None, _moved(ctx.call[0], ctx.way, grad)

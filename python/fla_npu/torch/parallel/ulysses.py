@@ -14,11 +14,13 @@ from torch.autograd.function import once_differentiable
 
 from ...errors import ArgumentError, ArgumentTypeError
 from ...parallel.heads import LABEL, Way, axes_of, check_heads, check_layout, way_back, ways
-from .context import meet
+from .context import meet, meet_backward
 from .group import Group, between_graphs
 from .shared import as_group
 
 __all__ = ["ulysses"]
+
+_BACK = f"{LABEL}, its function"
 
 
 def ulysses(fn: Callable, group: Any, *, layout: str = "BSND", output_layout: str | None = None) -> Callable:
@@ -97,7 +99,9 @@ def _spread(group: Group, tensors: tuple, layout: str) -> tuple[list, list[int],
     rows = [x.movedim(axes, (0, 1)) for x in given]
     needed = [any(r.own[1] >> i & 1 for r in records) for i in range(len(given))]
     if any(needed):
-        made = _ToHeads.apply(group, there, needed, torch.zeros((), requires_grad=True), *rows)
+        made = _ToHeads.apply(
+            group, records[0].number, there, needed, torch.zeros((), requires_grad=True), *rows
+        )
     else:
         made = _to_heads(group, there, rows)
     wide = iter(x.movedim((0, 1), axes) for x in made)
@@ -131,11 +135,11 @@ def _collected(group: Group, outputs, error, tokens: Sequence[int], layout: str,
     if error is None:
         facts = {"output": f"{out.shape[axes[1]]} heads, {out.dtype}"}
     wants = recording and error is None and out.requires_grad
-    records = meet(group, f"{LABEL}, its function", facts, error, wants)
+    records = meet(group, _BACK, facts, error, wants)
     way = way_back(out.shape, layout, tokens, group.size)
     rows = out.movedim(axes, (0, 1))
     if any(r.wanted for r in records):
-        y = _ToTokens.apply(group, way, torch.zeros((), requires_grad=True), rows)
+        y = _ToTokens.apply(group, records[0].number, way, torch.zeros((), requires_grad=True), rows)
     else:
         y = _to_tokens(group, [way], [rows])[0]
     y = y.movedim((0, 1), axes)
@@ -202,8 +206,8 @@ class _ToHeads(torch.autograd.Function):
     """`needed`: of which tensors some rank wants a gradient; those of the others are not sent back."""
 
     @staticmethod
-    def forward(ctx, group, ways, needed, anchor, *rows):
-        ctx.group, ctx.ways, ctx.needed = group, ways, needed
+    def forward(ctx, group, number, ways, needed, anchor, *rows):
+        ctx.group, ctx.number, ctx.ways, ctx.needed = group, number, ways, needed
         ctx.save_for_backward(anchor)  # so that a checkpoint's replay gets as far as this
         made = _to_heads(group, ways, rows)
         ctx.mark_non_differentiable(*(x for x, need in zip(made, needed, strict=True) if not need))
@@ -213,21 +217,22 @@ class _ToHeads(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, *grads):
         assert ctx.saved_tensors
+        meet_backward(ctx.group, LABEL, ctx.number)
         at = [i for i, need in enumerate(ctx.needed) if need]
         found = _to_tokens(ctx.group, [ctx.ways[i] for i in at], [grads[i] for i in at])
         out: list[Tensor | None] = [None] * len(grads)
         for i, grad in zip(at, found, strict=True):
-            if ctx.needs_input_grad[4 + i]:
+            if ctx.needs_input_grad[5 + i]:
                 out[i] = grad
-        return None, None, None, None, *out
+        return None, None, None, None, None, *out
 
 
 class _ToTokens(torch.autograd.Function):
     """The way back, and its gradient the way there."""
 
     @staticmethod
-    def forward(ctx, group, way, anchor, rows):
-        ctx.group, ctx.way = group, way
+    def forward(ctx, group, number, way, anchor, rows):
+        ctx.group, ctx.number, ctx.way = group, number, way
         ctx.save_for_backward(anchor)
         return _to_tokens(group, [way], [rows])[0]
 
@@ -235,4 +240,5 @@ class _ToTokens(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad):
         assert ctx.saved_tensors
-        return None, None, None, _to_heads(ctx.group, [ctx.way], [grad])[0]
+        meet_backward(ctx.group, _BACK, ctx.number)
+        return None, None, None, None, _to_heads(ctx.group, [ctx.way], [grad])[0]
