@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 __all__ = ["as_junit", "as_sarif"]
@@ -77,7 +78,7 @@ def as_sarif(result: dict) -> str:
             "level": SARIF_LEVEL[finding["level"]],
             "message": {"text": (f"{finding['op']}: " if finding["op"] else "") + finding["text"]},
             "locations": [
-                {"physicalLocation": {"artifactLocation": {"uri": finding["where"].replace("\\", "/")}}}
+                {"physicalLocation": {"artifactLocation": {"uri": quote(finding["where"], errors="replace")}}}
             ],
         }
         for finding in findings
