@@ -133,6 +133,18 @@ def test_contracts_are_verbatim_and_whole(build):
         assert (build / f"package/_contract/{path.parent.name}.json").read_bytes() == path.read_bytes()
 
 
+def test_bill_of_materials_lists_every_library(build):
+    bom = json.loads((build / "sbom/fla-npu.cdx.json").read_text())
+    assert (bom["bomFormat"], bom["metadata"]["component"]["version"]) == ("CycloneDX", "9+twin")
+    assert bom["metadata"]["tools"]["components"][0]["name"] == "GNU"
+    listed = {part["name"]: part["hashes"][0]["content"] for part in bom["components"]}
+    libraries = [p for p in (build / "package").rglob("*.so")]
+    assert listed == {
+        p.relative_to(build / "package").as_posix(): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in libraries
+    }
+
+
 def test_reused_tree_drops_removed_operators(build):
     before = (build / "package/opp/vendors/fla_npu/op_api/include/aclnn_chunk_fwd_h.h").stat().st_mtime_ns
     make_build(build, ["chunk_fwd_h"])
