@@ -281,6 +281,11 @@ def test_g16_memory_and_bytes_of_the_exchange(pool, transport):
 # beyond the list: groups inside of groups, heads and sequence
 
 
+def test_one_token_and_one_head_per_message(pool):
+    """A tensor of one number counts as contiguous whatever its stride."""
+    assert not any(found.any() for found in pool.run(torch_layers.single_numbers))
+
+
 @pytest.mark.parametrize("layout", ["BSND", "BNSD", "TND"])
 @pytest.mark.parametrize("lengths", [(35, 30), (20, 0, 40, 5)], ids=str)
 def test_heads_instead_of_tokens(pool, lengths, layout):

@@ -85,6 +85,16 @@ def conv(rank: int, size: int, case: Conv, wanted: bool = True) -> dict[str, Ten
 # heads instead of tokens
 
 
+def single_numbers(rank: int, size: int) -> Tensor:
+    """One number to every rank: twice what the ranks have, and its gradient."""
+    from fla_npu.torch.parallel import ulysses
+
+    x = (rank + torch.arange(float(size))).reshape(1, size, 1).requires_grad_()
+    y = ulysses(lambda t: 2.0 * t, None, layout="BNSD", output_layout="BNSD")(x)
+    y.sum().backward()
+    return torch.cat([y.detach() / 2.0 - x.detach(), x.grad - 2.0])
+
+
 def heads(rank: int, size: int, case: Case) -> dict[str, Tensor] | None:
     """npu_chunk_kda inside `ulysses`: gradients of parameters are summed over the ranks."""
     from fla_npu.torch import npu_chunk_kda

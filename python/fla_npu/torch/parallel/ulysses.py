@@ -199,7 +199,9 @@ def _exchange(group: Group, pieces, shapes, dtypes: list[torch.dtype]) -> list[l
 
 
 def _bytes(x: Tensor) -> Tensor:
-    return x.detach().contiguous().flatten().view(torch.uint8)
+    flat = x.detach().contiguous().flatten()
+    # One element keeps whatever stride it had, and counts as contiguous.
+    return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8)
 
 
 class _ToHeads(torch.autograd.Function):
