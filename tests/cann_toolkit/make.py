@@ -95,6 +95,10 @@ def make(home: Path, style: str = "template") -> Path:
         for name, program in SCRIPTS.items():
             script(home, f"{TEMPLATE}/cmake/util/{name}.py", program)
         script(home, "toolkit/tools/opbuild/op_build", "op_build")
+        # CANN 8.1 has this one apart from the others.
+        apart = home / "aarch64-linux/ascendc/include/highlevel_api"
+        apart.mkdir(parents=True)
+        (home / "include/tiling").rename(apart / "tiling")
     release = "8.5.0.recorded" if style == "asc" else "8.1.RC1.recorded"
     (home / "version.cfg").write_text(f"# recorded toolkit\ntoolkit_running_version=[{release}:{release}]\n")
     return home
