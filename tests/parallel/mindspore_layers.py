@@ -224,6 +224,26 @@ def messages(rank: int, size: int, rounds: int) -> int:
     return wrong
 
 
+def left_out(rank: int, size: int, jobs: list[Job], guilty: int) -> tuple[str, str, float]:
+    """One rank's loss does not use the output, so that it has no backward, and goes on to the next call."""
+    import mindspore as ms
+    from fla_npu.mindspore.parallel import npu_chunk_kda
+
+    job = jobs[rank]
+    context, t = context_of(job), tensors_of(job)
+
+    def loss(v):
+        out = npu_chunk_kda(**{**t, "v": v}, **job.options, context=context)[0]
+        used = v if rank == guilty else out
+        return (used.astype(ms.float32) ** 2).sum()
+
+    def call():
+        for _ in range(2):
+            from_ms(ms.grad(loss)(t["v"]))
+
+    return told(call)
+
+
 def dying(rank: int, size: int, jobs: list[Job], victim: int, when: str) -> tuple[str, str, float]:
     """One rank ends before the forward, or between forward and backward."""
     from fla_npu.mindspore.parallel import npu_chunk_kda
@@ -243,3 +263,40 @@ def dying(rank: int, size: int, jobs: list[Job], victim: int, when: str) -> tupl
     if rank == victim and when == "forward":
         os._exit(3)
     return told(lambda: differentiate(t, job.seeds, job.wanted, call))
+
+
+def traffic(rank: int, size: int, jobs: list[Job | None]) -> dict | None:
+    """Bytes of the state exchange that this rank gets in the forward, and in a whole step."""
+    from fla_npu.mindspore.parallel import npu_chunk_kda
+    from fla_npu.mindspore.parallel.group import Group
+
+    job = jobs[rank]
+    if job is None:
+        return None
+    context, t = context_of(job), tensors_of(job)
+    gather, receive, count = Group.gather, Group.receive, []
+
+    def volume(shape) -> int:
+        return 4 * int(np.prod(shape))
+
+    def noted_gather(self, tensor, members=None):
+        count.append(volume(tensor.shape) * (len(members or range(self.size)) - 1))
+        return gather(self, tensor, members)
+
+    def noted_receive(self, shape, dtype, like, peer):
+        count.append(volume(shape) if dtype == "float32" else 0)  # handshakes are integers
+        return receive(self, shape, dtype, like, peer)
+
+    forward = []
+
+    def call(**given):
+        results = npu_chunk_kda(**given, **job.options, context=context)
+        forward.append(sum(count))
+        return results
+
+    Group.gather, Group.receive = noted_gather, noted_receive
+    try:
+        differentiate(t, job.seeds, job.wanted, call)
+    finally:
+        Group.gather, Group.receive = gather, receive
+    return {"forward": forward[0], "both": sum(count)}

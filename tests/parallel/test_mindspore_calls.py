@@ -114,6 +114,14 @@ def test_what_one_rank_refuses_raises_on_all(pools, how):
     assert first[0] == "ParallelError" and text in first[1], first
 
 
+def test_a_backward_that_one_rank_leaves_out(pools):
+    """The next call of that rank meets it: an error on both, and no wait."""
+    case = Case((30, 20), options={"output_final_state": False})
+    first, second = pools(2).run(mindspore_layers.left_out, jobs(case, 2), 1)
+    assert first[0] == second[0] == "ParallelError"
+    assert "rank 0 calls the backward of parallel.npu_chunk_kda while rank 1 calls" in first[1], first
+
+
 def test_packings_that_differ(pools):
     for arguments, text in (
         ([{"lengths": (1, 2)}, {"lengths": (1, 3)}], "lengths = "),
@@ -171,6 +179,19 @@ def test_every_transport_gives_the_same(pools, name, transport):
     assert got.keys() == want.keys()
     for n, x in got.items():
         assert error(x, want[n]) < 2e-3, n
+
+
+@FOUR
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_what_is_received_is_what_the_formula_says(pools, transport):
+    from fla_npu.parallel import cost, make_plan
+
+    case = using(Case((70,) * 4), transport)
+    seen = pools(4).run(mindspore_layers.traffic, jobs(case, 4))
+    want = cost(make_plan(case.lengths, transport=transport, group_size=case.group_size), case.hv)
+    assert sum(r["forward"] for r in seen) == want.total
+    assert max(r["forward"] for r in seen) == want.busiest
+    assert sum(r["both"] for r in seen) == 2 * want.total
 
 
 @FOUR

@@ -14,7 +14,7 @@ from mindspore import Tensor, mint
 from mindspore.common._grad_function import _Function
 
 from ...parallel import Halo, RowExchange, conv_halo
-from ...parallel.context import meet
+from ...parallel.context import meet, meet_backward
 from ...parallel.conv import LABEL, check_conv, conv_facts, reach
 from ..guard import python_function, recording, refuse_jit
 from .context import ContextParallel, need
@@ -59,22 +59,22 @@ def causal_conv1d(
 
 def _call(x, weight, bias, activation, residual, context: Any) -> Tensor:
     context = need(context)
-    error = rows = facts = None
+    error, rows, facts = None, None, {}
     try:
         given = {"x": x, "weight": weight, "bias": bias, "residual": residual}
         call = *(ADAPTER.describe(LABEL, n, t) for n, t in given.items()), activation, context
         check_conv(*call)
-        facts = conv_facts(*call)
-        rows = _rows(x)
+        facts, rows = conv_facts(*call), _rows(x)
     except Exception as refusal:  # whatever it is, the others must hear of it
         error = refusal
     width = 0 if error else weight.shape[-1]
     if context.size > 1 and recording():
-        line = _Line.apply(context, width, error, facts, rows)
+        line = _Line.apply(context, width, (facts, error), rows)
     else:
-        line = _line(context, width, error, facts, rows, wanted=False)[0]
-    if not context.shard.tokens:  # such a rank has no part in any halo
-        return mint.zeros(tuple(x.shape), dtype=x.dtype)
+        line = _line(context, width, facts, error, rows, wanted=False)[0]
+    if not context.shard.tokens:
+        # Nothing, but of the line: its backward is one of all ranks.
+        return mint.narrow(line, 0, 0, 0).reshape(tuple(x.shape)).astype(x.dtype)
     y = _convolve(line, weight.astype(mindspore.float32).reshape(-1, width), context)
     if bias is not None:
         y = y + bias.astype(mindspore.float32)
@@ -108,36 +108,39 @@ def _convolve(line: Tensor, taps: Tensor, context: ContextParallel) -> Tensor:
 
 
 def _line(
-    context: ContextParallel, width: int, error, facts, rows, wanted: bool
-) -> tuple[Tensor, Halo | None]:
-    """(the width - 1 rows before those of this rank and its own, whose halo it is)."""
+    context: ContextParallel, width: int, facts: dict, error: Exception | None, rows, wanted: bool
+) -> tuple[Tensor, Halo | None, int]:
+    """(the width - 1 rows before those of this rank and its own, its halo, the number of the call)."""
     if context.size == 1:
         if error:
             raise error
-        halo, got = None, []
+        halo, got, number = None, [], 0
     else:
-        meet(context.group, LABEL, {} if error else {**facts, "gradient": wanted}, error)
+        number = meet(context.group, LABEL, {**facts, "gradient": wanted}, error)[0].number
         halo = conv_halo(context.plan, context.rank, width)
         label = f"{LABEL}: rank {context.rank}"
         got = RowExchange(ADAPTER, context.group, rows, halo.sends, halo.receives, label=label).finish()
     missing = width - 1 - sum(part.shape[0] for part in got)
     blank = [mint.zeros((missing, *rows.shape[1:]), dtype=rows.dtype)] if missing else []
-    return mint.cat([*blank, *got, rows], 0), halo
+    return mint.cat([*blank, *got, rows], 0), halo, number
 
 
 class _Line(_Function):
     """`_line` for autograd: the gradient of rows that came from another rank goes back there."""
 
     @staticmethod
-    def forward(ctx, context: ContextParallel, width: int, error, facts, rows):
-        ctx.context, ctx.width = context, width
-        line, ctx.halo = _line(context, width, error, facts, rows, wanted=bool(ctx.needs_input_grad[4]))
+    def forward(ctx, context: ContextParallel, width: int, call: tuple, rows):
+        ctx.context, ctx.width, wanted = context, width, bool(ctx.needs_input_grad[3])
+        line, ctx.halo, ctx.number = _line(context, width, *call, rows, wanted)
         return line
 
     @staticmethod
     def backward(ctx, d_line):
         context, halo = ctx.context, ctx.halo
+        meet_backward(context.group, LABEL, ctx.number)
         tokens, before = context.shard.tokens, ctx.width - 1
+        if not tokens:  # such a rank has no part in any halo
+            return None, None, None, mint.zeros((0, *d_line.shape[1:]), dtype=d_line.dtype)
         d_line = d_line.contiguous()
         d_rows = mint.narrow(d_line, 0, before, tokens)
         d_halo = mint.narrow(d_line, 0, before - halo.length, halo.length) if halo.length else d_line
@@ -145,7 +148,7 @@ class _Line(_Function):
         back = RowExchange(ADAPTER, context.group, d_halo, halo.receives, halo.sends, label=label)
         for piece, part in zip(halo.sends, back.finish(), strict=True):
             d_rows = d_rows + _padded(part, piece.start, tokens - piece.stop)
-        return None, None, None, None, d_rows
+        return None, None, None, d_rows
 
 
 def _padded(rows: Tensor, before: int, after: int) -> Tensor:

@@ -94,7 +94,8 @@ def _spread(group: Group, tensors: tuple, layout: str) -> tuple[list, list[int]]
 
 
 def _meet(group: Group, layout: str, note: dict[str, Any], given: Sequence[Any]) -> list[Way]:
-    """The ways of the tensors, once all ranks have come with fitting ones; `note` gets everybody's tokens."""
+    """The ways of the tensors, once all ranks have come with fitting ones; `note` gets everybody's tokens and
+    the number of the call."""
     error, facts, own = None, {}, ()
     try:
         for i, x in enumerate(given):
@@ -136,7 +137,7 @@ def _collected(group: Group, outputs: Any, error: Exception | None, tokens: Sequ
     number = meet(group, _BACK, facts, error)[0].number
     way = way_back(out.shape, layout, tokens, group.size)
     y = (
-        _ToTokens.apply(group, number, way, layout, out)
+        _ToTokens.apply((group, _BACK, number), way, layout, out)
         if recording()
         else _to_tokens(group, way, out, layout)
     )
@@ -224,14 +225,14 @@ class _ToHeads(_Function):
 
 
 class _ToTokens(_Function):
-    """The way back, and its gradient the way there."""
+    """The way back, and its gradient the way there. `call`: the group, and what the backward is known by."""
 
     @staticmethod
-    def forward(ctx, group: Group, number: int, way: Way, layout: str, out):
-        ctx.group, ctx.number, ctx.way, ctx.layout = group, number, way, layout
-        return _to_tokens(group, way, out, layout)
+    def forward(ctx, call: tuple, way: Way, layout: str, out):
+        ctx.call, ctx.way, ctx.layout = call, way, layout
+        return _to_tokens(call[0], way, out, layout)
 
     @staticmethod
     def backward(ctx, grad):
-        meet_backward(ctx.group, _BACK, ctx.number)
-        return None, None, None, None, _to_heads(ctx.group, [ctx.way], [grad], ctx.layout)[0]
+        meet_backward(*ctx.call)
+        return None, None, None, _to_heads(ctx.call[0], [ctx.way], [grad], ctx.layout)[0]
