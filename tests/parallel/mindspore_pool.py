@@ -11,9 +11,11 @@ ranks are out of step.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
@@ -136,6 +138,7 @@ def serve(address: str) -> None:
     import mindspore
     import mindspore.communication
 
+    _end_with_parent()
     mindspore.set_device("CPU")
     mindspore.communication.init()
     if os.environ["MS_ROLE"] == "MS_SCHED":
@@ -151,6 +154,13 @@ def serve(address: str) -> None:
             answer = False, traceback.format_exc()
         pipe.send_bytes(pickle.dumps(answer))
     os._exit(0)
+
+
+def _end_with_parent() -> None:
+    """By the kernel: a scheduler waits inside of MindSpore, where no Python of its own would run."""
+    if sys.platform == "linux":
+        set_signal_of_parents_death = 1
+        ctypes.CDLL(None).prctl(set_signal_of_parents_death, signal.SIGKILL)
 
 
 def _receive(pipe) -> bytes:
