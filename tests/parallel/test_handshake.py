@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from fla_npu import errors
 from fla_npu.parallel.handshake import SIZE, Record, exchange
@@ -82,6 +83,8 @@ def _stop():
 def test_packings():
     a, b = packing({"lengths": 3}, {"lengths": 0})
     assert a == b and a.lengths == (3, 0) and a.cu_seqlens == (0, 3)
+    assert packing({"lengths": np.int64(3)}, {"lengths": np.array(0)}) == [a, b]
+    assert packing({"lengths": np.array([3, 0])}, {"lengths": (3, 0)}) == [a, b]
     a, b, c = packing(*[{"cu_seqlens": [0, 4, 10]}] * 3)
     assert a == b == c and a.lengths == (4, 3, 3)
     a, b = packing({"lengths": (1, 2)}, {"lengths": (2, 1)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from operator import index
 
 from ..checks.metadata import host_ints
 from ..errors import ArgumentError
@@ -34,7 +35,7 @@ def agreed_plan(
     try:
         cu = None if cu_seqlens is None else host_ints(LABEL, "cu_seqlens", cu_seqlens)
         if _is_count(lengths):
-            own = (int(lengths),)
+            own = (index(lengths),)
             if own[0] < 0:
                 raise ArgumentError(f"{LABEL}: lengths = {own[0]}; a rank has 0 tokens or more")
         else:
@@ -59,7 +60,9 @@ def agreed_plan(
 
 
 def _is_count(lengths) -> bool:
-    return not isinstance(lengths, bool) and hasattr(lengths, "__index__") and not hasattr(lengths, "shape")
+    """A single number: an int, or what a library has for one, of shape ()."""
+    single = not isinstance(lengths, bool) and hasattr(lengths, "__index__")
+    return single and not tuple(getattr(lengths, "shape", ()))
 
 
 def _spread(lengths, cu, size: int) -> tuple[int, ...]:
