@@ -34,6 +34,7 @@ def test_a_record_always_fits(reason):
         data = record.encode()
         assert len(data) == SIZE and Record.decode(data).call == "f"
         assert bool(Record.decode(data).refused) == bool(record.refused)
+    assert "dtype" in Record.decode(Record("f", {"dtype": np.dtype("int64")}).encode()).facts
     other = {**facts, "name 49": "another"}
     assert all("digest" in str(e) for e in meeting(Record("f", facts), Record("f", other)))
 
@@ -85,6 +86,8 @@ def test_packings():
     assert a == b and a.lengths == (3, 0) and a.cu_seqlens == (0, 3)
     assert packing({"lengths": np.int64(3)}, {"lengths": np.array(0)}) == [a, b]
     assert packing({"lengths": np.array([3, 0])}, {"lengths": (3, 0)}) == [a, b]
+    a, b = packing(*[{"lengths": (3, 0), "transport": "grouped", "group_size": n} for n in (2, np.int64(2))])
+    assert a == b and a.group_size == 2
     a, b, c = packing(*[{"cu_seqlens": [0, 4, 10]}] * 3)
     assert a == b == c and a.lengths == (4, 3, 3)
     a, b = packing({"lengths": (1, 2)}, {"lengths": (2, 1)})

@@ -54,7 +54,7 @@ class Record:
 
 
 def _json(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    return json.dumps(value, separators=(",", ":"), default=repr).encode()
 
 
 def exchange(share: Callable[[bytes], list[bytes]], rank: int, record: Record) -> list[Record]:

@@ -84,7 +84,7 @@ def _spread(lengths, cu, size: int) -> tuple[int, ...]:
 
 def _facts(cu, plan: Plan | None, transport: str, group_size: int | None) -> dict[str, object]:
     """What must be the same on every rank, in a few words each."""
-    facts: dict[str, object] = {"transport": str(transport), "group_size": group_size}
+    facts: dict[str, object] = {"transport": str(transport), "group_size": str(group_size)}
     facts["lengths"] = _short(plan.lengths) if plan else "one number per rank"
     facts["cu_seqlens"] = None if cu is None else _short(cu)
     return facts
