@@ -319,9 +319,10 @@ def test_a_mesh_of_heads_and_sequence(pool, transport):
     judge(case, results)
 
 
-def test_nested_groups(pool):
-    """{0, 2} and {1, 3} work at the same time, on sequences of their own."""
+@pytest.mark.parametrize("rows", [[[0, 1], [2, 3]], [[2, 3], [0, 1]]], ids=["up", "down"])
+def test_nested_groups(pool, rows):
+    """{0, 2} and {1, 3} work at the same time, on sequences of their own; ranks count upwards in any case."""
     case = Case((40, 30), (0, 50, 70), state="float32")
-    results = pool.run(torch_layers.nested, case)
+    results = pool.run(torch_layers.nested, case, rows)
     judge(case, results[0::2])
     judge(dataclasses.replace(case, seed=1), results[1::2])

@@ -206,12 +206,12 @@ def uneven_zigzag(rank: int, size: int) -> str:
 # nested groups
 
 
-def nested(rank: int, size: int, case: Case) -> dict[str, Tensor]:
-    """Two groups {0, 2} and {1, 3} of a mesh, each with sequences of its own (another seed)."""
+def nested(rank: int, size: int, case: Case, rows: list[list[int]]) -> dict[str, Tensor]:
+    """Two groups {0, 2} and {1, 3}, the columns of a mesh, each with sequences of its own (another seed)."""
     from fla_npu.torch.parallel import ContextParallel, npu_chunk_kda
-    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.device_mesh import DeviceMesh
 
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("sequence", "data"))
+    mesh = DeviceMesh("cpu", torch.tensor(rows), mesh_dim_names=("sequence", "data"))
     case = replace(case, seed=rank % 2)
     context = ContextParallel(mesh["sequence"], cu_seqlens=case.cu, lengths=case.lengths[context_rank(rank)])
     assert context.rank == rank // 2 and context.size == 2

@@ -26,7 +26,8 @@ class ContextParallel(Context):
 
     Args:
         group: ProcessGroup or one-dimensional DeviceMesh; None is all processes, or this one alone where
-            torch.distributed is not initialised.
+            torch.distributed is not initialised. Ranks are those in the group, which PyTorch counts upwards:
+            a list or a mesh in another order gives the same ranks.
         cu_seqlens: offsets of the sequences in the tokens of all ranks, the same on every rank; a list, a
             tuple or a 1-D CPU integer tensor. None: one sequence (or, with B > 1, one per row).
         lengths: tokens of every rank, or the number of this rank's, or None: `cu_seqlens[-1]` tokens in
