@@ -60,11 +60,11 @@ def cache(tmp_path):
     return Cache(tmp_path)
 
 
-def python(code: str, **environment: str) -> subprocess.CompletedProcess:
+def python(code: str, *flags: str, **environment: str) -> subprocess.CompletedProcess:
     env = {k: v for k, v in os.environ.items() if k not in VARIABLES} | {"XDG_DATA_HOME": "/nowhere"}
     env |= {"PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, *flags, "-c", code],
         capture_output=True,
         text=True,
         env=env | environment,
@@ -465,6 +465,18 @@ def distribution(site: Path, name: str, files: dict[str, str]) -> None:
     (info / "RECORD").write_text("\n".join([*rows, f"{info.name}/RECORD,,"]) + "\n")
 
 
+def link_dependencies(site: Path) -> None:
+    """What fla_npu uses, without the fla_npu that these tests may run with: for Python's -S."""
+    import click
+
+    for entry in Path(click.__file__).parents[1].iterdir():
+        if (
+            not entry.name.replace("-", "_").startswith(("fla_npu", "__"))
+            and not (site / entry.name).exists()
+        ):
+            (site / entry.name).symlink_to(entry)
+
+
 OURS = {f"fla_npu/{p.relative_to(ROOT / 'python/fla_npu')}": p.read_text()
         for p in (ROOT / "python/fla_npu").glob("*.py")}  # fmt: skip
 OURS |= {
@@ -480,13 +492,14 @@ def test_another_distribution_with_our_import_name(fake, tmp_path, order):
     installs = {"before": installs[::-1], "only ours": installs[:1]}.get(order, installs)
     for name, files in installs:
         distribution(site, name, files)
+    link_dependencies(site)
     if order == "theirs removed":  # pip deletes what their RECORD lists
         shutil.rmtree(site / "flash_linear_attention_npu-1.0.dist-info")
         for name in THEIRS:
             (site / name).unlink()
     env = {"PYTHONPATH": str(site), "FLA_NPU_OPP_PATH": str(fake.root)}
-    call = python("from fla_npu import loader; loader.bind('chunk_fwd_h'); print('called')", **env)
-    tool = python("from fla_npu.cli import main; main(['info'])", **env)
+    call = python("from fla_npu import loader; loader.bind('chunk_fwd_h'); print('called')", "-S", **env)
+    tool = python("from fla_npu.cli import main; main(['info'])", "-S", **env)
     if order == "only ours":
         assert call.stdout == "called\n" and "FLA_NPU_OPP_PATH" in tool.stdout
         return
@@ -495,7 +508,7 @@ def test_another_distribution_with_our_import_name(fake, tmp_path, order):
         assert done.returncode == 1 and word in done.stderr and "called" not in done.stdout, done.stderr
     assert "pip " in call.stderr and "Traceback" not in tool.stderr
     if order == "before":
-        half = python("from fla_npu.kernels import fast; import fla_npu; fla_npu.other", **env)
+        half = python("from fla_npu.kernels import fast; import fla_npu; fla_npu.other", "-S", **env)
         assert "flash-linear-attention-npu" in half.stderr and "half of each" in half.stderr
 
 

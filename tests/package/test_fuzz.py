@@ -176,9 +176,10 @@ def load(path: Path) -> str:
     """The loader on a place: the operator is bound, or refused with a reason."""
     import warnings
 
-    from fla_npu import loader
+    from fla_npu import loader, opp
     from fla_npu.errors import FlaNpuError
 
+    opp.own_root = lambda: None  # an installed package would fall back on its own
     os.environ["FLA_NPU_OPP_PATH"] = str(path)
     try:
         with warnings.catch_warnings():
