@@ -181,6 +181,7 @@ def load(path: Path) -> str:
 
     opp.own_root = lambda: None  # an installed package would fall back on its own
     os.environ["FLA_NPU_OPP_PATH"] = str(path)
+    loader.reset()  # from what another test chose before the fork
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ...checks.metadata import host_ints
-from ...errors import ArgumentError, ArgumentTypeError
-from ...parallel.order import Route, contiguous, route, zigzag
+from ...errors import ArgumentTypeError
+from ...parallel.order import Route
+from ...parallel.reorder import Volumes, reorder_facts, reorder_route
 from .context import meet, meet_backward
 from .group import Group, between_graphs
 from .shared import as_group
@@ -52,10 +52,10 @@ def _reordered(name: str, x: Tensor, group: Any, axis: int, cu_seqlens, forward:
     group, label = as_group(group), f"parallel.{name}"
     error, facts, way = None, {}, None
     try:
-        way = _way(label, x, group, axis, cu_seqlens, forward)
-        rest = [n for i, n in enumerate(x.shape) if i != axis % x.dim()]
-        facts = {"shape beside the tokens": str(rest), "dtype": str(x.dtype)}
-        facts["cu_seqlens"] = None if cu_seqlens is None else hash(host_ints(label, "cu_seqlens", cu_seqlens))
+        if not isinstance(x, Tensor):
+            raise ArgumentTypeError(f"{label}: x is a {type(x).__name__}; it must be a torch.Tensor")
+        way = reorder_route(label, x.shape, axis, group.size, group.rank, cu_seqlens, forward)
+        facts = reorder_facts(label, x.shape, str(x.dtype), axis, cu_seqlens)
     except Exception as refusal:  # whatever it is, the others must hear of it
         error = refusal
     if group.size == 1:
@@ -74,40 +74,13 @@ def _reordered(name: str, x: Tensor, group: Any, axis: int, cu_seqlens, forward:
     return out.movedim(0, axis)
 
 
-def _way(label: str, x: Any, group: Group, axis: int, cu_seqlens, forward: bool) -> Route:
-    if not isinstance(x, Tensor):
-        raise ArgumentTypeError(f"{label}: x is a {type(x).__name__}; it must be a torch.Tensor")
-    if not -x.dim() <= axis < x.dim():
-        raise ArgumentError(f"{label}: axis = {axis} of a tensor of shape {tuple(x.shape)}")
-    tokens = x.shape[axis]
-    cu = (0, tokens * group.size)
-    if cu_seqlens is not None:
-        cu = host_ints(label, "cu_seqlens", cu_seqlens)
-    if cu[-1] != tokens * group.size:
-        raise ArgumentError(
-            f"{label}: x has {tokens} tokens on each of {group.size} ranks, {tokens * group.size} in all, but "
-            f"cu_seqlens[-1] = {cu[-1]}"
-        )
-    orders = zigzag(group.size, cu, label), contiguous([tokens] * group.size)
-    return route(*(orders if forward else orders[::-1]), group.rank)
-
-
 def _moved(group: Group, way: Route, rows: Tensor) -> Tensor:
     """[tokens, ...] in the new order."""
+    volumes = Volumes(way, rows.shape[1:])
     pieces = [rows[a:b] for spans in way.sends for a, b in spans]
-    rest = rows.shape[1:]
-    per_row = rest.numel()
-    sizes, counts = (
-        [sum(b - a for a, b in spans) * per_row for spans in side] for side in (way.sends, way.receives)
-    )
-    flat = torch.cat(pieces).reshape(-1) if pieces else rows.reshape(-1)
-    arrived = group.scatter(flat, sizes, counts).wait().reshape(-1, *rest)
-    out, at = rows.new_empty(way.tokens, *rest), 0
-    for spans in way.receives:
-        for a, b in spans:
-            out[a:b] = arrived[at : at + b - a]
-            at += b - a
-    return out
+    flat = (torch.cat(pieces) if pieces else rows).reshape(-1)
+    arrived = group.scatter(flat, volumes.sizes, volumes.counts).wait().reshape(way.tokens, *rows.shape[1:])
+    return torch.cat([arrived[:0], *(arrived[at : at + count] for at, count in volumes.places)])
 
 
 class _Reorder(torch.autograd.Function):
