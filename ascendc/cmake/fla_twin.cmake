@@ -6,8 +6,9 @@ set(common ${FLA_ASCENDC}/common)
 find_package(Threads REQUIRED)
 
 add_compile_options(-Wall -Wextra)
+configure_file(${CMAKE_CURRENT_LIST_DIR}/exports.map ${CMAKE_BINARY_DIR}/exports.map COPYONLY)
 add_link_options(-Wl,-Bsymbolic -Wl,-z,defs -Wl,--as-needed $<$<CONFIG:Release>:-s>
-  -Xlinker --version-script=${CMAKE_CURRENT_LIST_DIR}/exports.map)   # not -Wl: a path may hold a comma
+  -Wl,--version-script=exports.map)   # where ninja links: a whole path may hold a comma or a $
 set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
 set(CMAKE_SKIP_RPATH OFF)
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import fake_opp
 import pytest
+from environments import link_dependencies
 from fla_npu import manylinux
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,11 +79,10 @@ def names(wheel: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory) -> Path:
-    """An environment of its own that sees the packages of this one."""
+    """An environment of its own that sees the packages of this one, but for fla_npu."""
     folder = tmp_path_factory.mktemp("venv")
     run(sys.executable, "-m", "venv", folder)
-    site = next(folder.glob("lib/python*/site-packages"))
-    (site / "others.pth").write_text("\n".join(p for p in sys.path if p.endswith("site-packages")) + "\n")
+    link_dependencies(next(folder.glob("lib/python*/site-packages")))
     return folder / "bin/python"
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import fake_opp
 import pytest
+from environments import link_dependencies
 
 ROOT = Path(__file__).resolve().parents[2]
 for folder in ("tests/python", "tests/mindspore"):
@@ -463,18 +464,6 @@ def distribution(site: Path, name: str, files: dict[str, str]) -> None:
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     (info / "RECORD").write_text("\n".join([*rows, f"{info.name}/RECORD,,"]) + "\n")
-
-
-def link_dependencies(site: Path) -> None:
-    """What fla_npu uses, without the fla_npu that these tests may run with: for Python's -S."""
-    import click
-
-    for entry in Path(click.__file__).parents[1].iterdir():
-        if (
-            not entry.name.replace("-", "_").startswith(("fla_npu", "__"))
-            and not (site / entry.name).exists()
-        ):
-            (site / entry.name).symlink_to(entry)
 
 
 OURS = {f"fla_npu/{p.relative_to(ROOT / 'python/fla_npu')}": p.read_text()
