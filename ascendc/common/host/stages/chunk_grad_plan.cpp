@@ -2,7 +2,6 @@
 #include "stages/chunk_grad_plan.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "stages/gate_plan.h"
 
@@ -47,10 +46,7 @@ Plan CheckPorts(const OpCall &call)
     if (call.Has("ddt_bias") && !call.Flag("use_gate_in_kernel")) {
         return Refuse("output ddt_bias is given, but use_gate_in_kernel is false");
     }
-    if (!std::isfinite(static_cast<float>(call.Real("scale")))) {
-        return Refuse("scale = ", call.Real("scale"), " is not a finite float32");
-    }
-    return {};
+    return CheckScale(call);
 }
 
 }  // namespace

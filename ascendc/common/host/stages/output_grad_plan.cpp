@@ -2,7 +2,6 @@
 #include "stages/output_grad_plan.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace fla
 {
@@ -26,10 +25,7 @@ Plan Check(const OpCall &call)
         return Refuse("B = ", batch, " times NT = ", chunks, " times HV = ", heads,
                       " chunks are more than ", kIndexLimit, "; split the batch or the heads");
     }
-    if (!std::isfinite(static_cast<float>(call.Real("scale")))) {
-        return Refuse("scale = ", call.Real("scale"), " is not a finite float32");
-    }
-    return {};
+    return CheckScale(call);
 }
 
 }  // namespace

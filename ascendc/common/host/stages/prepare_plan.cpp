@@ -38,15 +38,6 @@ Plan CheckSizes(const OpCall &call, const char *gateInput)
     return {};
 }
 
-/// Attributes are doubles in the prototype and fp32 in the kernel: rules hold for the fp32 value.
-Plan CheckScale(const OpCall &call)
-{
-    if (!std::isfinite(static_cast<float>(call.Real("scale")))) {
-        return Refuse("scale = ", call.Real("scale"), " is not a finite float32");
-    }
-    return {};
-}
-
 Plan CheckForwardAttributes(const OpCall &call)
 {
     const float epsilon = static_cast<float>(call.Real("epsilon"));

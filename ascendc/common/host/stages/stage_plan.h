@@ -4,6 +4,7 @@
 #ifndef FLA_COMMON_HOST_STAGES_STAGE_PLAN_H
 #define FLA_COMMON_HOST_STAGES_STAGE_PLAN_H
 
+#include <cmath>
 #include <limits>
 #include <string>
 
@@ -31,6 +32,15 @@ struct StagePlan {
     uint64_t groupBytes = 0;   // workspace of each group of the launch
     uint64_t sharedBytes = 0;  // workspace in front of the groups'
 };
+
+/// Attributes are doubles in the prototype and fp32 in the kernel: rules hold for the fp32 value.
+inline Plan CheckScale(const OpCall &call)
+{
+    if (!std::isfinite(static_cast<float>(call.Real("scale")))) {
+        return Refuse("scale = ", call.Real("scale"), " is not a finite float32");
+    }
+    return {};
+}
 
 /// The refusal of an operator: `why` with its name in front.
 inline Plan Named(const std::string &op, Plan why)

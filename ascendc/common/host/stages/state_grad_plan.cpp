@@ -2,7 +2,6 @@
 #include "stages/state_grad_plan.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace fla
 {
@@ -10,16 +9,14 @@ namespace fla
 StagePlan<StateGradTiling> PlanStateGrad(const OpCall &call, const ChipSpec &chip,
                                          const StateGradUse &use)
 {
-    const Plan refusal = CheckStateSizes(call);
-    if (refusal.status != kOk) {
-        return refusal;
+    for (const Plan &refusal : {CheckStateSizes(call), CheckScale(call)}) {
+        if (refusal.status != kOk) {
+            return refusal;
+        }
     }
     StagePlan<StateGradTiling> plan;
     StateGradTiling &t = plan.tiling;
     t.scale = static_cast<float>(call.Real("scale"));
-    if (!std::isfinite(t.scale)) {
-        return Refuse("scale = ", call.Real("scale"), " is not a finite float32");
-    }
     t.tokens = static_cast<uint32_t>(call.Dim("T"));
     t.valueHeads = static_cast<uint32_t>(call.Dim("HV"));
     t.headsPerGroup = 1;

@@ -2,7 +2,6 @@
 #include "stages/summary_plan.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "stages/state_plan.h"
 #include "summary/summary_tiling_data.h"
@@ -69,16 +68,14 @@ StagePlan<StateTiling> PlanSummary(const OpCall &call, const ChipSpec &chip)
 
 StagePlan<StateGradTiling> PlanSummaryGrad(const OpCall &call, const ChipSpec &chip)
 {
-    const Plan refusal = CheckSizes(call);
-    if (refusal.status != kOk) {
-        return refusal;
+    for (const Plan &refusal : {CheckSizes(call), CheckScale(call)}) {
+        if (refusal.status != kOk) {
+            return refusal;
+        }
     }
     StagePlan<StateGradTiling> plan;
     PlanWindows(call, chip, kStateGradGroupBytes, plan);
     plan.tiling.scale = static_cast<float>(call.Real("scale"));
-    if (!std::isfinite(plan.tiling.scale)) {
-        return Refuse("scale = ", call.Real("scale"), " is not a finite float32");
-    }
     plan.tiling.hasGate = call.Tensor("gk") != nullptr;
     plan.tiling.finalGradient = kStateAbsent;
     plan.tiling.initialGradient = kStateFloat;
