@@ -31,8 +31,8 @@ from .route import BACKWARD, FORWARD
 from .stages import backward_finalize, backward_prepare, dhu, finalize, fwd_h, whole_backward, whole_forward
 
 __all__ = [
-    "BACKWARD_STAGES", "SAVED", "STAGES", "TENSORS", "backward", "check", "forward", "head_slices", "save_forward",
-    "settled",
+    "BACKWARD_STAGES", "HEAD_AXIS", "SAVED", "STAGES", "TENSORS", "TOKENWISE", "backward", "check", "forward",
+    "head_slices", "save_forward", "settled",
 ]  # fmt: skip
 
 # Operators of one forward, and of one training step. A front end looks all of them up before it
@@ -49,14 +49,16 @@ SAVED = (
 # gradients themselves, and leave cores without a head to work on.
 SLICES = 4
 
+# Arguments with a token axis, and where the layouts have their heads.
+TOKENWISE = ("q", "k", "v", "g", "beta")
+HEAD_AXIS = {"BNSD": 1, "BSND": 2, "NTD": 0, "TND": 1}
+
 _PREPARED = (
     "gk", "aqk", "akk", "w", "u", "qg", "kg", "qg_scaled", "q_hat", "k_hat", "q_rstd", "k_rstd", "beta_eff",
 )  # fmt: skip
-_TOKENWISE = ("q", "k", "v", "g", "beta")
 _BY_HEAD = ("a_log", "dt_bias")
 # The arguments whose gradients the last backward stage finds, in its order.
 _FOUND = ("q", "k", "v", "beta", "g", "a_log", "dt_bias")
-_HEAD_AXIS = {"BNSD": 1, "BSND": 2, "NTD": 0, "TND": 1}
 
 
 class _Call:
@@ -244,7 +246,7 @@ class _Call:
 
         The sigmoid comes last, on whole tensors: a framework's own may depend on where an element stands.
         """
-        if name not in _TOKENWISE:
+        if name not in TOKENWISE:
             return grad
         if name == "beta":
             if self.sigmoid:
@@ -266,7 +268,7 @@ class _Call:
         units = dict.fromkeys(TENSORS, group) | {"q": 1, "k": 1}
         if bias is not None and len(bias.shape) == 1:
             units["dt_bias"] = group * 128
-        axes = dict.fromkeys(_TOKENWISE, _HEAD_AXIS[self.layout])
+        axes = dict.fromkeys(TOKENWISE, HEAD_AXIS[self.layout])
         axes |= {"a_log": 0, "dt_bias": 0, "initial_state": 1}
         tensors = {n: self.cut(self.tensors[n], axes[n], here, units[n]) for n in TENSORS}
         boundary = self.boundary and self.boundary.part(here[0] * group, here[1] * group)

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from ..chunk_kda.compose import HEAD_AXIS
 from ..errors import ArgumentError, ArgumentTypeError
-from .scan import HEAD_AXIS, TOKEN_AXIS
+from .scan import TOKEN_AXIS
 
-__all__ = ["LABEL", "Way", "check_heads", "check_layout", "ways", "way_back"]
+__all__ = ["LABEL", "Way", "check_heads", "check_layout", "ways", "way_back", "wrong_output"]
 
 LABEL = "parallel.ulysses"
 RANK_4 = ("BNSD", "BSND")
@@ -101,6 +102,18 @@ def ways(shapes: Sequence[tuple[int, ...]], layout: str, tokens: Sequence[int], 
         heads = tuple((r * total // ranks, step) for r in range(ranks))
         out.append(Way(tuple(tokens), heads, total, rest_of(shape, layout)))
     return out
+
+
+def wrong_output(shape: Sequence[int] | None, kind: str, layout: str, tokens: int) -> ArgumentError | None:
+    """What is wrong with the first output of the function between the exchanges, which is a `kind`; a tensor
+    where it has a shape."""
+    token, head = axes_of(layout)
+    if shape is not None and len(shape) > max(token, head) and shape[token] == tokens:
+        return None
+    return ArgumentError(
+        f"{LABEL}: the first output of fn is {kind if shape is None else tuple(shape)}; it must be a tensor of "
+        f"layout {layout} with all {tokens} tokens"
+    )
 
 
 def way_back(shape: Sequence[int], layout: str, tokens: Sequence[int], ranks: int) -> Way:

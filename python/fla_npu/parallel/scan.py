@@ -18,6 +18,7 @@ from typing import Any
 from .. import chunk_kda, loader
 from ..checks import check_state
 from ..chunk_kda import Adapter, stages
+from ..chunk_kda.compose import HEAD_AXIS, TOKENWISE
 from ..errors import ArgumentError
 from .engine import MOST_HEADS, Exchange, Transport
 from .plan import Plan
@@ -28,8 +29,6 @@ __all__ = ["Scan", "TOKEN_AXIS"]
 LABEL = "parallel.npu_chunk_kda"
 WIDTH = 128
 TOKEN_AXIS = {"BNSD": 2, "BSND": 1, "NTD": 1, "TND": 0}
-HEAD_AXIS = {"BNSD": 1, "BSND": 2, "NTD": 0, "TND": 1}
-_TOKENWISE = ("q", "k", "v", "g", "beta")
 # What a training step may run on some rank. All are looked up before the first message.
 OPERATORS = (
     *chunk_kda.BACKWARD_STAGES, "pre_process_fwd_kernel_merged", "pre_process_bwd_kernel_merged",
@@ -117,7 +116,7 @@ class Scan:
         if self.shard.tokens:
             return self._local(tensors)
         out = {**tensors, "initial_state": None}
-        for name in _TOKENWISE:
+        for name in TOKENWISE:
             desc = self.adapter.describe(LABEL, name, tensors[name])
             axis = TOKEN_AXIS[self.options["layout"]]
             if desc is not None and len(desc.shape) > axis and desc.shape[axis] == 0:

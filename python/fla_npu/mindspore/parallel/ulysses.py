@@ -10,9 +10,9 @@ import mindspore
 from mindspore import Tensor, mint
 from mindspore.common._grad_function import _Function
 
-from ...errors import ArgumentError, ArgumentTypeError
+from ...errors import ArgumentTypeError
 from ...parallel.context import meet, meet_backward
-from ...parallel.heads import LABEL, Way, axes_of, check_heads, check_layout, way_back, ways
+from ...parallel.heads import LABEL, Way, axes_of, check_heads, check_layout, way_back, ways, wrong_output
 from ..guard import python_function, recording, refuse_jit
 from .group import Group, as_group
 
@@ -125,14 +125,9 @@ def _collected(group: Group, outputs: Any, error: Exception | None, tokens: Sequ
     several = isinstance(outputs, (tuple, list))
     out = outputs[0] if several and outputs else outputs
     token, head = axes_of(layout)
-    if error is None and not (
-        isinstance(out, Tensor) and len(out.shape) > max(token, head) and out.shape[token] == sum(tokens)
-    ):
-        shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        error = ArgumentError(
-            f"{LABEL}: the first output of fn is {shape}; it must be a tensor of layout {layout} with all "
-            f"{sum(tokens)} tokens"
-        )
+    if error is None:
+        shape = out.shape if isinstance(out, Tensor) else None
+        error = wrong_output(shape, type(out).__name__, layout, sum(tokens))
     facts = {} if error else {"output": f"{out.shape[head]} heads, {out.dtype}"}
     number = meet(group, _BACK, facts, error)[0].number
     way = way_back(out.shape, layout, tokens, group.size)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ...errors import ArgumentError, ArgumentTypeError
-from ...parallel.heads import LABEL, Way, axes_of, check_heads, check_layout, way_back, ways
+from ...errors import ArgumentTypeError
+from ...parallel.heads import LABEL, Way, axes_of, check_heads, check_layout, way_back, ways, wrong_output
 from .context import meet, meet_backward
 from .group import Group, between_graphs
 from .shared import as_group
@@ -123,14 +123,9 @@ def _collected(group: Group, outputs, error, tokens: Sequence[int], layout: str,
     out = outputs[0] if several and outputs else outputs
     axes = axes_of(layout)
     facts = {}
-    if error is None and not (
-        isinstance(out, Tensor) and out.dim() > max(axes) and out.shape[axes[0]] == sum(tokens)
-    ):
-        shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        error = ArgumentError(
-            f"{LABEL}: the first output of fn is {shape}; it must be a tensor of layout {layout} with all "
-            f"{sum(tokens)} tokens"
-        )
+    if error is None:
+        shape = out.shape if isinstance(out, Tensor) else None
+        error = wrong_output(shape, type(out).__name__, layout, sum(tokens))
     recording = torch.is_grad_enabled()
     if error is None:
         facts = {"output": f"{out.shape[axes[1]]} heads, {out.dtype}"}
