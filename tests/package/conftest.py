@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import fake_opp
 import pytest
+from environments import VARIABLES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,6 +31,20 @@ def opp(good_opp, tmp_path) -> Path:
 @pytest.fixture
 def vendor(opp) -> Path:
     return opp / "vendors/fla_npu"
+
+
+@pytest.fixture
+def clean(monkeypatch):
+    """An environment without an OPP, and a loader that has chosen none."""
+    from fla_npu import loader, opp
+
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", "/nowhere")
+    monkeypatch.setattr(opp, "own_root", lambda: None)
+    loader.reset()
+    yield monkeypatch
+    loader.reset()
 
 
 @pytest.fixture

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Environments that have what fla_npu uses, and not the fla_npu that the tests run with."""
+"""Environments without an OPP, and with what fla_npu uses but not the fla_npu that the tests run with."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["link_dependencies"]
+__all__ = ["VARIABLES", "link_dependencies"]
+
+# Where an OPP may be named.
+VARIABLES = ("FLA_NPU_OPP_PATH", "ASCEND_CUSTOM_OPP_PATH", "ASCEND_OPP_PATH")
 
 
 def link_dependencies(site: Path) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import fake_opp
 import pytest
+from environments import VARIABLES
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/python"))
@@ -26,7 +27,6 @@ from fla_npu import aclnn, errors, loader, opp  # noqa: E402
 from fla_npu.spec import names, spec  # noqa: E402
 
 H = spec("chunk_fwd_h")
-VARIABLES = ("FLA_NPU_OPP_PATH", "ASCEND_CUSTOM_OPP_PATH", "ASCEND_OPP_PATH")
 
 
 @pytest.fixture(scope="module")
@@ -51,18 +51,6 @@ int aclInit(const char *x) { char *v = getenv("ASCEND_CUSTOM_OPP_PATH"); seen = 
 const char *aclrtGetSocName(void) { return "Ascend910B3"; }"""
     compile_library(start, folder / "lib64/libascendcl.so")
     return made, folder / "lib64"
-
-
-@pytest.fixture
-def clean(monkeypatch):
-    """An environment without an OPP, and a loader that has chosen none."""
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_DATA_HOME", "/nowhere")
-    monkeypatch.setattr(opp, "own_root", lambda: None)
-    loader.reset()
-    yield monkeypatch
-    loader.reset()
 
 
 def choose(monkeypatch, root: object, variable: str = "FLA_NPU_OPP_PATH") -> None:

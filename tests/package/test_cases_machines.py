@@ -19,7 +19,7 @@ from pathlib import Path
 
 import fake_opp
 import pytest
-from environments import link_dependencies
+from environments import VARIABLES, link_dependencies
 
 ROOT = Path(__file__).resolve().parents[2]
 for folder in ("tests/python", "tests/mindspore"):
@@ -29,7 +29,6 @@ from fakes import FakeOpp, copy_opp  # noqa: E402
 from fla_npu import errors, loader, opp, owner  # noqa: E402
 from test_build import BUILD, Cache, finish  # noqa: E402
 
-VARIABLES = ("FLA_NPU_OPP_PATH", "ASCEND_CUSTOM_OPP_PATH", "ASCEND_OPP_PATH")
 NOBODY = 65534
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 
@@ -42,18 +41,6 @@ def long_tier(*values: str) -> list:
 @pytest.fixture(scope="module")
 def fake(tmp_path_factory) -> FakeOpp:
     return FakeOpp(tmp_path_factory.mktemp("machine") / "opp", ops=("chunk_fwd_h",))
-
-
-@pytest.fixture
-def clean(monkeypatch):
-    """An environment without an OPP, and a loader that has chosen none."""
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_DATA_HOME", "/nowhere")
-    monkeypatch.setattr(opp, "own_root", lambda: None)
-    loader.reset()
-    yield monkeypatch
-    loader.reset()
 
 
 @pytest.fixture

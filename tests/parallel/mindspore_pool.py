@@ -12,27 +12,23 @@ ranks are out of step.
 from __future__ import annotations
 
 import ctypes
-import importlib
 import os
-import pickle
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Client, Listener
 from pathlib import Path
 
+import ranks
+from ranks import RankFailed
+
 HERE = Path(__file__).resolve().parent
 # A rank that does not start, or does not answer, in these times has failed the test, in seconds.
 START, PATIENCE = 120, 300
-
-
-class RankFailed(AssertionError):
-    """What ranks raised, each with its traceback."""
 
 
 class Pool:
@@ -98,18 +94,7 @@ class Pool:
         """Results in the order of ranks; None of those in `ending`, which are to end instead."""
         if not self.pipes:
             self._start()
-        call = pickle.dumps((function.__module__, function.__name__, arguments))
-        for pipe in self.pipes:
-            pipe.send_bytes(call)
-        results, failed = [], []
-        for rank, pipe in enumerate(self.pipes):
-            try:
-                good, value = pickle.loads(pipe.recv_bytes()) if pipe.poll(PATIENCE) else (False, "no answer")
-            except (EOFError, ConnectionResetError):
-                good, value = rank in ending, "the process ended" if rank not in ending else None
-            results.append(value)
-            if not good:
-                failed.append(f"rank {rank}: {value}")
+        results, failed = ranks.call(self.pipes, function, arguments, ending, PATIENCE)
         if failed or ending:
             self.close()
         if failed:
@@ -146,13 +131,7 @@ def serve(address: str) -> None:
     rank, size = mindspore.communication.get_rank(), mindspore.communication.get_group_size()
     pipe = Client(address, "AF_UNIX")
     pipe.send(rank)
-    while call := _receive(pipe):
-        try:
-            module, name, arguments = pickle.loads(call)
-            answer = True, getattr(importlib.import_module(module), name)(rank, size, *arguments)
-        except BaseException:
-            answer = False, traceback.format_exc()
-        pipe.send_bytes(pickle.dumps(answer))
+    ranks.serve(pipe, rank, size)
     os._exit(0)
 
 
@@ -161,13 +140,6 @@ def _end_with_parent() -> None:
     if sys.platform == "linux":
         set_signal_of_parents_death = 1
         ctypes.CDLL(None).prctl(set_signal_of_parents_death, signal.SIGKILL)
-
-
-def _receive(pipe) -> bytes:
-    try:
-        return pipe.recv_bytes()
-    except (EOFError, OSError):
-        return b""
 
 
 if __name__ == "__main__":

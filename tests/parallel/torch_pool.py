@@ -12,19 +12,16 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import shutil
 import tempfile
-import traceback
 from collections.abc import Callable
 from datetime import timedelta
 
+import ranks
+from ranks import RankFailed
+
 # A rank that does not answer in this time has failed the test, in seconds.
 PATIENCE = 120
-
-
-class RankFailed(AssertionError):
-    """What ranks raised, each with its traceback."""
 
 
 class Pool:
@@ -50,18 +47,8 @@ class Pool:
         """Results in the order of ranks; None of those in `ending`, which are to end instead."""
         if not self.workers:
             self._start()
-        call = pickle.dumps((function.__module__, function.__name__, arguments))
-        for _, pipe in self.workers:
-            pipe.send_bytes(call)
-        results, failed = [], []
-        for rank, (_, pipe) in enumerate(self.workers):
-            try:
-                good, value = pickle.loads(pipe.recv_bytes()) if pipe.poll(PATIENCE) else (False, "no answer")
-            except (EOFError, ConnectionResetError):
-                good, value = rank in ending, "the process ended" if rank not in ending else None
-            results.append(value)
-            if not good:
-                failed.append(f"rank {rank}: {value}")
+        pipes = [pipe for _, pipe in self.workers]
+        results, failed = ranks.call(pipes, function, arguments, ending, PATIENCE)
         if failed or ending:
             self.close()
         if failed:
@@ -87,8 +74,6 @@ class Pool:
 
 def serve(rank: int, size: int, store: str, timeout: float, pipe, environment: dict) -> None:
     """A rank: joins the group, then does what it is told until the pipe is empty."""
-    import importlib
-
     import torch
     import torch.distributed as dist
 
@@ -99,18 +84,5 @@ def serve(rank: int, size: int, store: str, timeout: float, pipe, environment: d
     dist.init_process_group(
         "gloo", store=dist.FileStore(store, size), rank=rank, world_size=size, timeout=limit
     )
-    while call := receive(pipe):
-        module, name, arguments = pickle.loads(call)
-        try:
-            answer = True, getattr(importlib.import_module(module), name)(rank, size, *arguments)
-        except BaseException:
-            answer = False, traceback.format_exc()
-        pipe.send_bytes(pickle.dumps(answer))
+    ranks.serve(pipe, rank, size)
     os._exit(0)  # peers may have ended: nothing to say goodbye to
-
-
-def receive(pipe) -> bytes:
-    try:
-        return pipe.recv_bytes()
-    except (EOFError, OSError):
-        return b""
