@@ -16,14 +16,14 @@ several vendors share a root, in the vendor's own directory, and speaks of the v
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .errors import AbiMismatch, FlaNpuError, OppNotFound
+from .manifest import MAX_CONFIG, MAX_JSON, parse_manifest, parse_priority, read_file
 
-__all__ = ["Opp", "Place", "find", "own_root", "survey", "user_root"]
+__all__ = ["Opp", "Place", "find", "own_root", "parse_manifest", "survey", "user_root"]
 
 LIBRARY = Path("op_api", "lib", "libcust_opapi.so")
 TWIN_LIBRARY = Path("op_api", "lib", "libfla_twin.so")
@@ -87,39 +87,32 @@ def own_root() -> Path | None:
     return next((p for p in (Path(d) / "opp" for d in fla_npu.__path__) if p.is_dir()), None)
 
 
+def user_folder(variable: str, usual: str) -> Path | None:
+    """One of this user's folders: $variable, or `usual` in the home; None without a home."""
+    chosen = os.environ.get(variable, "")
+    if not os.path.isabs(chosen):  # a relative one does not count, by the specification of these variables
+        chosen = os.path.expanduser(f"~/{usual}") if os.environ.get("HOME") != "" else ""
+    return Path(chosen) if os.path.isabs(chosen) else None
+
+
 def user_root() -> Path | None:
     """Where `fla-npu opp install` puts an OPP for this user; None for a user without a home."""
-    data = os.environ.get("XDG_DATA_HOME", "") or os.path.expanduser("~/.local/share")
-    return Path(data, "fla_npu", "opp") if os.path.isabs(data) else None
-
-
-def parse_manifest(text: str | bytes) -> dict:
-    """The manifest as an object whose known keys have their types; ValueError says what is wrong."""
-    try:
-        manifest = json.loads(text)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    if not isinstance(manifest, dict):
-        raise ValueError(f"a {type(manifest).__name__} where an object must be")
-    for key, kind in {"build_id": str, "backend": str, "socs": list, "ops": dict, "files": dict}.items():
-        if not isinstance(manifest.get(key, kind()), kind):
-            raise ValueError(f"'{key}' is a {type(manifest[key]).__name__}, not a {kind.__name__}")
-    for key in ("ops", "files"):
-        wrong = next((n for n, entry in manifest.get(key, {}).items() if not isinstance(entry, dict)), None)
-        if wrong is not None:
-            raise ValueError(f"'{key}' has no object for {wrong}")
-    return manifest
+    data = user_folder("XDG_DATA_HOME", ".local/share")
+    return data / "fla_npu/opp" if data else None
 
 
 def read_manifest(root: Path) -> dict:
     """manifest.json of an OPP root or vendor, {} when there is none (a foreign or hand-made OPP)."""
     path = root / "manifest.json"
-    try:
-        return parse_manifest(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return {}
-    except ValueError as error:
-        text = f"{path} can't be understood ({error}); the OPP is damaged, reinstall it"
+    try:
+        return parse_manifest(read_file(path, MAX_JSON))
+    except PermissionError:
+        raise
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        text = f"{path} can't be understood ({why}); the OPP is damaged, reinstall it"
         raise AbiMismatch(text) from error
 
 
@@ -127,12 +120,7 @@ def _vendor_order(vendors: Path) -> list[Path]:
     """Vendor directories, those named by config.ini first and in its order."""
     found = sorted(p for p in vendors.iterdir() if p.is_dir())
     config = vendors / "config.ini"
-    order: list[str] = []
-    if config.is_file():
-        for line in config.read_text(encoding="utf-8", errors="replace").splitlines():
-            key, _, value = line.partition("=")
-            if key.strip() == "load_priority":
-                order = [name.strip() for name in value.split(",")]
+    order = (parse_priority(read_file(config, MAX_CONFIG)) if config.is_file() else None) or []
     rank = {name: i for i, name in enumerate(order)}
     return sorted(found, key=lambda p: rank.get(p.name, len(rank)))
 

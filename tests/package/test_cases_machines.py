@@ -90,17 +90,6 @@ def test_28_a_compile_error_reaches_eight_who_wait(cache):
     assert not cache.leftovers()
 
 
-@pytest.mark.full
-def test_29_eight_processes_and_a_cold_cache(cache):
-    """Three rounds from nothing: one compilation each, one file, the same for all."""
-    for _ in range(3):
-        shutil.rmtree(cache.root, ignore_errors=True)
-        cache.log.write_text("")
-        results = [finish(p, timeout=120) for p in [cache.start("slow") for _ in range(8)]]
-        assert [code for code, *_ in results] == [0] * 8, results[0][2]
-        assert len({out for _, out, _ in results}) == 1 and cache.runs() == 6 and not cache.leftovers()
-
-
 def test_29_eight_threads_bind_one_library(clean, fake):
     import threading
 

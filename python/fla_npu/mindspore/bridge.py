@@ -71,13 +71,15 @@ def location() -> Path | None:
     if compiler is not None:
         found = [_entry(compiler) / f"{MODULE}.so"]
     else:
-        found = sorted((cache_root() / "bridge").glob(f"{_key()}-????????/{MODULE}.so"))
-    return next((path for path in found if path.is_file()), None)
+        found = []
+        with contextlib.suppress(OSError):  # a folder of another user
+            found = sorted((cache_root() / "bridge").glob(f"{_key()}-????????/{MODULE}.so"))
+    return next((path for path in found if _version(path)), None)
 
 
-def _compile(compiler: Compiler, entry: Path) -> None:
-    """Make the entry; the caller holds its lock."""
-    with scratch_directory(entry) as made:
+def _compile(compiler: Compiler, entry: Path, locked: bool, force: bool) -> None:
+    """Make the entry; the caller holds its lock, where there are locks."""
+    with scratch_directory(entry, locked) as made:
         for name, text in _texts().items():
             (made / name).write_text(text, encoding="utf-8")
         tools = flags(MODULE)
@@ -95,18 +97,18 @@ def _compile(compiler: Compiler, entry: Path) -> None:
         note = {"mindspore": mindspore_version(), "compiler": compiler.version, "seconds": seconds}
         (made / "build.json").write_text(json.dumps(note, indent=1), encoding="utf-8")
         for name in ("build.log", "build.json", f"{MODULE}.so"):  # the module last: it marks success
-            publish(made / name, entry / name)
+            publish(made / name, entry / name, replace=force)
         (entry / "failure.txt").unlink(missing_ok=True)
     _say(f"the MindSpore bridge is ready after {seconds:.0f} s: {entry / (MODULE + '.so')}")
 
 
-def _recent_failure(entry: Path, since: float) -> str | None:
-    """Text of a failure that another process met while this one waited."""
-    failure = entry / "failure.txt"
+def _version(path: Path) -> tuple[int, int] | None:
+    """Which file this is, to see later whether another one took its place. Clocks are not compared."""
     try:
-        return failure.read_text(encoding="utf-8") if failure.stat().st_mtime >= since else None
+        state = path.stat()
     except OSError:
         return None
+    return state.st_ino, state.st_mtime_ns
 
 
 def build(force: bool = False) -> Path:
@@ -125,17 +127,19 @@ def build(force: bool = False) -> Path:
         )
     entry = _entry(compiler)
     module = entry / f"{MODULE}.so"
-    with exclusive(entry, _say) as began:
-        if module.is_file() and (not force or module.stat().st_mtime >= began):
+    failure = entry / "failure.txt"
+    before = _version(module), _version(failure)
+    with exclusive(entry, _say) as locked:
+        if _version(module) and (not force or _version(module) != before[0]):
             return module  # made by another process while this one waited
-        failure = _recent_failure(entry, began)
-        if failure is not None:
-            raise BridgeBuildError(failure)
+        if _version(failure) not in (None, before[1]):
+            with contextlib.suppress(OSError):  # gone: whoever made it has begun again
+                raise BridgeBuildError(failure.read_text(encoding="utf-8"))
         _say(
             f"compiling the bridge for MindSpore {mindspore_version()}, once per MindSpore and compiler; "
             f"about a minute, 2 GB of memory; it goes to {entry}"
         )
-        _compile(compiler, entry)
+        _compile(compiler, entry, locked, force)
     return module
 
 

@@ -12,6 +12,7 @@ import hashlib
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -45,12 +46,27 @@ class Compiler:
         return hashlib.sha256(self.version.encode()).hexdigest()[:8]
 
 
+def _command(asked: str) -> tuple[str, ...]:
+    """The words of $CXX, its program in full: it runs in another directory. () when there is none."""
+    try:
+        words = [asked] if shutil.which(asked) else shlex.split(asked)  # a path may hold spaces
+    except ValueError:  # a quotation mark that nobody closed
+        return ()
+    program = shutil.which(words[0]) if words else None
+    return (os.path.abspath(program), *words[1:]) if program else ()
+
+
 def find_compiler() -> Compiler | None:
     """$CXX or g++; None when there is no such program."""
-    command = tuple(shlex.split(os.environ.get("CXX", "g++")))
-    if not command or shutil.which(command[0]) is None:
+    command = _command(os.environ.get("CXX", "g++"))
+    if not command:
         return None
-    found = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+    try:
+        found = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise BridgeBuildError(
+            f"cannot run {command[0]}: {error.strerror}; set CXX to a C++ compiler"
+        ) from error
     return Compiler(command, found.stdout.partition("\n")[0] or command[0])
 
 
@@ -128,20 +144,21 @@ class _Step:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[1:]
         shown = "\n".join(lines[:_SHOWN_LINES])
         more = f"\n... {len(lines) - _SHOWN_LINES} more lines" if len(lines) > _SHOWN_LINES else ""
-        command = shlex.join(self.command) + _advice(lines, self.log.parent)
+        killed = self.process.returncode == -signal.SIGKILL
+        command = shlex.join(self.command) + _advice(lines, self.log.parent, killed)
         raise BridgeBuildError(
             f"compiling the MindSpore bridge failed: {self.what} ended with status "
             f"{self.process.returncode}\n{shown}{more}\ncommand: {command}"
         )
 
 
-def _advice(lines: list[str], directory: Path) -> str:
+def _advice(lines: list[str], directory: Path, killed: bool) -> str:
     """What helps, for failures that are none of the sources'."""
     text = "\n".join(lines)
     # On a full disk the log is empty, too: the room is asked for, not the text alone.
     if "No space left on device" in text or shutil.disk_usage(directory).free < _LEAST_ROOM:
         return f"\nNo space left at {directory}: set FLA_NPU_CACHE_DIR (and TMPDIR) to a folder with room"
-    if "Killed signal" in text or "cannot allocate memory" in text.lower():
+    if killed or "Killed signal" in text or "cannot allocate memory" in text.lower():
         return "\nThe compiler ran out of memory: it needs 2 GB"
     return ""
 
@@ -183,7 +200,7 @@ def compile_module(
     _run(
         [
             (f"compiling {source.name}", [*compiler.command, *tools.compile, "-c", str(source), "-o", target])
-            for source, target in zip(sources, objects, strict=True)
+            for source, target in zip(sources, objects)
         ],
         directory,
         progress,
