@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 import torch
 import torch.distributed as dist
@@ -67,7 +67,8 @@ def one_process() -> dict[str, Tensor]:
     """Output and gradients, document by document."""
     layer, x, cotangent = make(KdaAttention)
     outputs = []
-    for first, last in pairwise((0, *accumulate(DOCUMENTS))):
+    edges = (0, *accumulate(DOCUMENTS))
+    for first, last in zip(edges, edges[1:]):
         outputs.append(layer(x[:, first:last]))
         outputs[-1].backward(cotangent[:, first:last])
     gradients = {n: p.grad for n, p in layer.named_parameters()}

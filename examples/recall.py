@@ -104,7 +104,7 @@ def curve(title: str, losses: list[float], accuracies: list[float]) -> str:
         for points, style in ((values, 'stroke-opacity="0.25"'), (smooth(values), 'stroke-width="2"')):
             xs = left + width * (np.arange(len(points)) + 0.5) / len(points)
             ys = top + height * (1 - np.asarray(points) / full)
-            line = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(xs, ys, strict=True))
+            line = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(xs, ys))
             parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" {style}/>')
     parts += [
         f'<text x="{left}" y="{top + height + 38}" fill="#1f5fa8">loss (cross entropy, nats)</text>',

@@ -152,9 +152,7 @@ class Op:
         """Every supported dtype combination, by tensor name, first choices first."""
         ports = self.by_role("in", "out")
         free = [p for p in ports if not p.like]
-        rows = [
-            dict(zip([p.name for p in free], row, strict=True)) for row in product(*(p.dtypes for p in free))
-        ]
+        rows = [dict(zip([p.name for p in free], row)) for row in product(*(p.dtypes for p in free))]
         return [{p.name: row[p.like or p.name] for p in ports} for row in rows]
 
     def prototype(self) -> list[str]:

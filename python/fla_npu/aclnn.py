@@ -69,7 +69,7 @@ def _shape(shape: tuple[int, ...], strides: tuple[int, ...] | None):
         at = ctypes.addressof(dims)
         return at, ctypes.addressof(dense), at, rank, rank, (dims, dense)
     # The storage behind a strided view is described as one flat run that just contains it.
-    reach = 1 + sum((length - 1) * step for length, step in zip(shape, strides, strict=True))
+    reach = 1 + sum((length - 1) * step for length, step in zip(shape, strides))
     steps, run = (ctypes.c_int64 * rank)(*strides), (ctypes.c_int64 * 1)(reach)
     return *map(ctypes.addressof, (dims, steps, run)), rank, 1, (dims, steps, run)
 

@@ -259,7 +259,7 @@ def draw(outcome: Outcome, path: Path) -> None:
         ("state norm on entry of each chunk", "state_norm", "chunk"),
         ("relative error of attn_out per token, against float64", "token_error", "token"),
     )
-    for axis, (title, key, xlabel) in zip(axes, panels, strict=True):
+    for axis, (title, key, xlabel) in zip(axes, panels):
         axis.set_title(title, fontsize=10)
         axis.set_xlabel(xlabel, fontsize=9)
         axis.grid(alpha=0.3)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from goldens import relative_l2
 from gradients import kda_gradients
+from in_step import in_step
 from kda_layer_torch import WIDTH, KdaAttention
 from recurrence import kda_recurrence
 
@@ -23,7 +24,7 @@ class Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, safe_gate, *tensors):
-        ctx.kwargs = dict(zip(Recurrence.NAMES, (x.detach().numpy() for x in tensors), strict=True))
+        ctx.kwargs = dict(in_step(Recurrence.NAMES, (x.detach().numpy() for x in tensors)))
         ctx.kwargs |= {
             "scale": WIDTH**-0.5, "safe_gate": safe_gate, "use_gate_in_kernel": True,
             "use_qk_l2norm_in_kernel": True, "use_beta_sigmoid_in_kernel": True,
@@ -120,7 +121,7 @@ def test_mindspore_layer_equals_torch_layer(kind):
 
     gradients = ms.value_and_grad(loss, 0, list(parameters.values()), has_aux=True)
     (_, y), (dx, grads) = gradients(x)
-    got = {"y": y, "x": dx} | dict(zip(parameters, grads, strict=True))
+    got = {"y": y, "x": dx} | dict(in_step(parameters, grads))
     errors = worst({n: a.asnumpy() for n, a in got.items()}, run(theirs, torch.float32))
     assert all(e < 2e-3 for n, e in errors.items() if n != "a_log"), errors
     assert errors["a_log"] < 2e-2, errors

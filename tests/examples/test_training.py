@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from in_step import in_step
 from recall import Recall, curve
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -19,8 +20,8 @@ def test_answers_are_the_values_shown_with_the_keys():
     task = Recall(6)
     tokens, answers = task.batch(np.random.default_rng(0), 5)
     assert tokens.shape == (5, 18) and answers.shape == (5, 6)
-    for row, wanted in zip(tokens, answers, strict=True):
-        shown = dict(zip(row[:12:2], row[1:12:2], strict=True))
+    for row, wanted in in_step(tokens, answers):
+        shown = dict(in_step(row[:12:2], row[1:12:2]))
         assert sorted(shown) == sorted(row[12:]) == list(range(6))
         assert [shown[key] for key in row[12:]] == list(wanted)
         assert min(wanted) >= 6 and max(wanted) < task.vocabulary

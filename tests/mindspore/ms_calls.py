@@ -7,6 +7,7 @@ import fla_npu.mindspore as front
 import mindspore as ms
 import numpy as np
 from backward import Cotangents
+from in_step import in_step
 from kda_inputs import KdaInputs
 from recurrence import from_head_major
 
@@ -60,11 +61,11 @@ def gradients(inputs: KdaInputs, seeds: Cotangents, call=None, derive=None, **ch
     call = call or (lambda **tensors: front.npu_chunk_kda(**tensors, **options))
 
     def loss(*values):
-        out, state = call(**dict(zip(leaves, values, strict=True)))
+        out, state = call(**dict(in_step(leaves, values)))
         value = (out.astype(ms.float32) * d_out).sum()
         return value if d_state is None else value + (state * d_state).sum()
 
     found = (derive or ms.grad)(loss, tuple(range(len(leaves))))(*leaves.values())
-    for (name, leaf), grad in zip(leaves.items(), found, strict=True):
+    for (name, leaf), grad in in_step(leaves.items(), found):
         assert (grad.shape, grad.dtype) == (leaf.shape, leaf.dtype), f"gradient of {name}"
-    return dict(zip(leaves, found, strict=True))
+    return dict(in_step(leaves, found))

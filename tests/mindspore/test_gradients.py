@@ -10,6 +10,7 @@ import pytest
 from backward import Cotangents, make_cotangents
 from fla_npu import loader
 from fla_npu.errors import ArgumentError, ArgumentTypeError
+from in_step import in_step
 from kda_inputs import case_seed, make_inputs
 from ms_calls import cotangents_of, gradients, leaves_of, options_of, tensors_of, to_ms, torch_bits
 
@@ -144,7 +145,7 @@ def finalize_arguments(inputs, seeds, t) -> dict:
     """Valid arguments of the last stage; what the middle ones made plays no part here."""
     names = ("gk", "akk", "q", "k", "q_rstd", "k_rstd", "beta")
     slots = front.npu_chunk_kda_fwd_prepare(**t, **inputs.options)
-    s = dict(zip(names, (slots[i] for i in (0, 2, 8, 9, 10, 11, 12)), strict=True))
+    s = dict(in_step(names, (slots[i] for i in (0, 2, 8, 9, 10, 11, 12))))
     b, hv, n, _ = t["v"].shape
     rng = np.random.default_rng(4)
 
@@ -184,12 +185,12 @@ def test_loss_on_one_result_only(used, tools):
     d_out, d_state = cotangents_of(inputs, other)
 
     def loss(*values):
-        out, state = front.npu_chunk_kda(**dict(zip(leaves, values, strict=True)), **options)
+        out, state = front.npu_chunk_kda(**dict(in_step(leaves, values)), **options)
         return (out.float() * d_out).sum() if used == "out" else (state * d_state).sum()
 
     got = ms.grad(loss, tuple(range(len(leaves))))(*leaves.values())
     want = gradients(inputs, other)
-    for (name, full), grad in zip(want.items(), got, strict=True):
+    for (name, full), grad in in_step(want.items(), got):
         assert np.array_equal(tools.f32(grad), tools.f32(full)), f"gradient of {name}"
 
 
@@ -224,7 +225,7 @@ def test_layers_train_and_can_be_recomputed(tools):
     layer.recompute()
     again, remade = derive(*given)
     assert float(value) == float(again)
-    assert all(np.array_equal(tools.bits(a), tools.bits(b)) for a, b in zip(grads, remade, strict=True))
+    assert all(np.array_equal(tools.bits(a), tools.bits(b)) for a, b in in_step(grads, remade))
     step = ms.nn.TrainOneStepCell(layer, ms.nn.SGD(layer.trainable_params(), 1e-2))
     assert float(step(*given)) == float(value) > float(step(*given))
 
@@ -249,7 +250,7 @@ def test_gradients_in_asynchronous_mode_are_ordered(tools):
     numbers = [1 + i / 16 for i in range(6)]
     queued = [steps(number, wait=False) for number in numbers]
     waited = [steps(number, wait=True) for number in numbers]
-    pairs = zip(queued, waited, strict=True)
+    pairs = in_step(queued, waited)
     wrong = [i for i, (a, b) in enumerate(pairs) if not np.array_equal(tools.bits(a), tools.bits(b))]
     assert not wrong, f"{len(wrong)} of {len(numbers)} trainings are wrong"
 

@@ -12,6 +12,7 @@ from fla_npu import loader
 from fla_npu.errors import ArgumentError, ArgumentTypeError
 from fla_npu.mindspore import graph
 from fla_npu.mindspore.guard import GraphModeUnsupported
+from in_step import in_step
 from kda_inputs import case_seed, make_inputs
 from ms_calls import gradients, leaves_of, options_of, run, tensors_of, to_ms
 
@@ -91,7 +92,7 @@ def test_forward_has_the_bits_of_pynative(name, tools):
     function = function_of(bound(inputs), leaves)
     for variant in (function, ms.jit(function)):
         got = variant(*leaves.values())
-        assert all(np.array_equal(tools.bits(a), tools.bits(b)) for a, b in zip(got, want, strict=True))
+        assert all(np.array_equal(tools.bits(a), tools.bits(b)) for a, b in in_step(got, want))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -156,7 +157,7 @@ def check(got, want, tools) -> None:
     (value, (of_inputs, of_parameters)), (true, (want_inputs, want_parameters)) = got, want
     assert np.allclose(float(value), float(true), rtol=1e-6)
     names = ("q", "k", "v", "g", "beta", "state", "a_log", "dt_bias")
-    pairs = zip(names, (*of_inputs, *of_parameters), (*want_inputs, *want_parameters), strict=True)
+    pairs = in_step(names, (*of_inputs, *of_parameters), (*want_inputs, *want_parameters))
     for name, grad, exact in pairs:
         assert agree(name, grad, exact, tools), f"gradient of {name}"
 
@@ -213,7 +214,7 @@ def test_two_bindings_in_one_graph(tools):
     def both(q, k, v, g, beta, a_log, dt_bias):
         return one(q, k, v, g, beta, a_log, dt_bias), two(q, k, v, g, beta, a_log, dt_bias)
 
-    for out, scale in zip(both(*t.values()), (0.1, 0.3), strict=True):
+    for out, scale in in_step(both(*t.values()), (0.1, 0.3)):
         assert np.array_equal(tools.bits(out), tools.bits(run(inputs, scale=scale)[0]))
 
 

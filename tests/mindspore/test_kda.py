@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from fla_npu.errors import ArgumentError, ArgumentTypeError
 from goldens import MODE_SLOTS, PREPARE_SLOTS, forward_golden
+from in_step import in_step
 from kda_compare import judge
 from kda_inputs import case_seed, make_inputs
 from ms_calls import options_of, run, tensors_of, to_ms, torch_bits
@@ -49,7 +50,7 @@ def test_same_bits_as_pytorch(name, tools):
     state = kda_run.tensor(inputs.initial_state, inputs.state_dtype)
     options = options_of(inputs, output_final_state=True)
     want = fla_torch.npu_chunk_kda(**kda_run.tensors_of(inputs), initial_state=state, **options)
-    for got, exact in zip((out, final), want, strict=True):
+    for got, exact in in_step((out, final), want):
         assert np.array_equal(tools.bits(got), torch_bits(exact))
     assert (out.dtype, final.dtype) == (ms.bfloat16, ms.float32)
 
@@ -76,7 +77,7 @@ def test_prepare_fills_the_slots_of_its_mode(mode, tools):
     out = front.npu_chunk_kda_fwd_prepare(**tensors_of(inputs), **options, backward_mode=mode)
     assert isinstance(out, tuple) and len(out) == 13
     want = kda_run.prepare(inputs, mode=mode)
-    for slot, got in zip(PREPARE_SLOTS, out, strict=True):
+    for slot, got in in_step(PREPARE_SLOTS, out):
         assert (got is None) == (slot not in want), slot
         assert got is None or np.array_equal(tools.bits(got), torch_bits(want[slot])), slot
 
@@ -98,7 +99,7 @@ def test_the_stages_compose_to_the_whole(tools):
         cu_seqlens=cu,
     )
     out = front.npu_chunk_kda_fwd_finalize(qg_scaled, aqk, v_new, h, cu_seqlens=cu)
-    for got, want in zip((out, final), run(inputs), strict=True):
+    for got, want in in_step((out, final), run(inputs)):
         # Inside of npu_chunk_kda u is float32.
         got, want = tools.f32(got), tools.f32(want)
         assert np.linalg.norm(got - want) < 4e-3 * np.linalg.norm(want)
@@ -126,7 +127,7 @@ def test_chains_with_built_in_operators_in_asynchronous_mode(tools):
     numbers = [i / 64 for i in range(24)]
     queued = [chain(number, wait=False) for number in numbers]
     waited = [chain(number, wait=True) for number in numbers]
-    pairs = zip(queued, waited, strict=True)
+    pairs = in_step(queued, waited)
     wrong = [i for i, (a, b) in enumerate(pairs) if not np.array_equal(tools.bits(a), tools.bits(b))]
     assert not wrong, f"{len(wrong)} of {len(numbers)} chains are wrong"
 
@@ -154,7 +155,7 @@ def test_checked_twin_gives_the_same_bits(twin, tools):
     inputs = make_inputs({"T": 70, "HV": 2, "state": "float32", **MODEL}, 9)
     fast = [tools.bits(x) for x in run(inputs)]
     twin(mode="checked", cores=2, seed=3)
-    assert all(np.array_equal(a, tools.bits(b)) for a, b in zip(fast, run(inputs), strict=True))
+    assert all(np.array_equal(a, tools.bits(b)) for a, b in in_step(fast, run(inputs)))
 
 
 WRONG = {

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from fla_npu.mindspore.record import Recorder, Symbol
 from fla_npu.spec import ACL_DTYPE
+from in_step import in_step
 from kda_inputs import to_bf16
 
 numbers = itertools.count(10**6)
@@ -66,7 +67,7 @@ class Graph:
         memory = [number, *given, *made]
         dtypes = ["int64", *(dtype for _, dtype in arrays), *(dtype for _, dtype in kinds)]
         key = [int(number[0])]
-        for x, dtype in zip(memory, dtypes, strict=True):
+        for x, dtype in in_step(memory, dtypes):
             key += (x.ndim, *x.shape, ACL_DTYPE[dtype])
         self.bridge.record(key, scratch, steps)
         self.scratch = scratch
@@ -109,7 +110,7 @@ def random_step(rng, adapters, values):
         "reshape": lambda a, v: a.reshape(v[pick], (int(np.prod(shape)),)),
         "zeros": lambda a, v: a.zeros(shape, dtype, v[pick]),
     }
-    for adapter, held in zip(adapters, values, strict=True):
+    for adapter, held in in_step(adapters, values):
         held.append(steps[kind](adapter, held))
 
 
@@ -130,7 +131,7 @@ def test_any_rearrangement_is_the_one_of_numpy(graph, seed):
         want.extend(held[0][i] for i in chosen)
         return [held[1][i] for i in chosen]
 
-    for got, (exact, dtype) in zip(graph.run(program, arrays), want, strict=True):
+    for got, (exact, dtype) in in_step(graph.run(program, arrays), want):
         assert np.array_equal(got, bits16(exact) if dtype == "bfloat16" else exact)
 
 

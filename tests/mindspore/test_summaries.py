@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import summary_run
 from fla_npu.errors import ArgumentError, ArgumentTypeError
+from in_step import in_step
 from merge_run import make as make_merge
 from mindspore import mint
 from ms_calls import to_ms, torch_bits
@@ -77,7 +78,7 @@ def test_merge_in_a_queue_of_built_in_operators(tools):
     numbers = [i / 64 for i in range(16)]
     queued = [chain(number, wait=False) for number in numbers]
     waited = [chain(number, wait=True) for number in numbers]
-    pairs = zip(queued, waited, strict=True)
+    pairs = in_step(queued, waited)
     assert all(np.array_equal(tools.bits(a), tools.bits(b)) for a, b in pairs)
 
 

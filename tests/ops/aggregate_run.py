@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import kda_run
 import torch
 from kda_inputs import KdaInputs
@@ -59,7 +57,7 @@ def sizes_of(inputs: KdaInputs) -> dict[str, int]:
     q, v = inputs.arrays["q"].shape, inputs.arrays["v"].shape
     batch, tokens = 1 if rank3 else q[0], v[token_axis]
     cu = inputs.options.get("cu_seqlens")
-    lengths = [b - a for a, b in itertools.pairwise(cu)] if cu else [tokens]
+    lengths = [b - a for a, b in zip(cu, cu[1:])] if cu else [tokens]
     return {
         "B": batch, "T": tokens, "HK": q[heads_axis], "HV": v[heads_axis],
         "N": len(cu) - 1 if cu else batch, "NT": sum(-(-n // 64) for n in lengths),

@@ -12,6 +12,7 @@ from backward import Cotangents, chain_gradients, make_cotangents
 from backward_inputs import StageCase
 from goldens import relative_l2
 from gradients import kda_gradients
+from in_step import in_step
 from kda_compare import FACTOR, GUARD, judge
 from kda_inputs import KdaInputs
 from recurrence import from_head_major, kda_recurrence, sigmoid, to_head_major
@@ -33,7 +34,7 @@ def bwd_prepare(t: dict, **options) -> dict:
 
     out = chunk_kda_bwd_prepare(t["aqk"], t["v_new"], t["d_o"], t["h"], **options)
     assert isinstance(out, tuple) and len(out) == 3
-    return dict(zip(("d_aqk", "dv_local", "dq_raw"), out, strict=True))
+    return dict(in_step(("d_aqk", "dv_local", "dq_raw"), out))
 
 
 def dhu(t: dict, *, scale, state_v_first=False, **options) -> dict:
@@ -45,7 +46,7 @@ def dhu(t: dict, *, scale, state_v_first=False, **options) -> dict:
         transpose_state_layout=state_v_first, **options,
     )  # fmt: skip
     assert isinstance(out, tuple) and len(out) == 3
-    named = dict(zip(("dh", "dh0", "dv2"), out, strict=True))
+    named = dict(in_step(("dh", "dh0", "dv2"), out))
     if t.get("h0") is None:
         assert named.pop("dh0") is None, "dh0 without h0"
     return named
@@ -58,7 +59,7 @@ def bwd_finalize(t: dict, **options) -> dict:
     rstd = {n: t.get(n) for n in ("q_rstd", "k_rstd")}
     out = chunk_kda_bwd_finalize(*(t.get(n) for n in FINALIZE_ORDER), **rstd, **options)
     assert isinstance(out, tuple) and len(out) == 7
-    named = dict(zip(FINALIZE_OUT, out, strict=True))
+    named = dict(in_step(FINALIZE_OUT, out))
     for grad, name in (("da_log", "a_log"), ("ddt_bias", "dt_bias")):
         if t.get(name) is None:
             assert named.pop(grad) is None, f"{grad} without {name}"
@@ -131,7 +132,7 @@ def gradients(inputs: KdaInputs, seeds: Cotangents, leaves: dict | None = None, 
     wanted = {n: x for n, x in leaves.items() if x.requires_grad}
     grads = torch.autograd.grad(outputs, list(wanted.values()), cotangents)
     out = {"o": o.detach()} | ({} if final is None else {"final_state": final.detach()})
-    for (name, x), grad in zip(wanted.items(), grads, strict=True):
+    for (name, x), grad in in_step(wanted.items(), grads):
         assert grad.dtype == x.dtype and grad.shape == x.shape, (
             f"gradient of {name}: {grad.dtype} {grad.shape}"
         )
@@ -197,7 +198,7 @@ def gate_noise(inputs: KdaInputs, seeds: Cotangents, exact: dict) -> dict:
         size = size + kept / np.sqrt(size.size)
     slopes = [np.linalg.norm(size * x.max(-1)) for x in gate_weights(inputs)]
     noise = GUARD["float32"] * np.array([slopes[0], slopes[0], slopes[1]])
-    return dict(zip(("g", "dt_bias", "a_log"), noise, strict=True))
+    return dict(in_step(("g", "dt_bias", "a_log"), noise))
 
 
 def a_log_scale(inputs: KdaInputs, exact: dict, rounded: dict) -> float:

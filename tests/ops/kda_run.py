@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from goldens import MODE_SLOTS, PREPARE_SLOTS
+from in_step import in_step
 from kda_inputs import KdaInputs
 
 TORCH = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -52,7 +53,7 @@ def prepare(inputs: KdaInputs, tensors: dict | None = None, mode: str | None = N
     mode = mode or inputs.mode
     out = chunk_kda_fwd_prepare(**t, **options, backward_mode=mode)
     assert isinstance(out, tuple) and len(out) == 13
-    slots = {name: x for name, x in zip(PREPARE_SLOTS, out, strict=True) if x is not None}
+    slots = {name: x for name, x in in_step(PREPARE_SLOTS, out) if x is not None}
     assert slots.keys() == set(MODE_SLOTS[mode]), f"mode {mode} filled {sorted(slots)}"
     return slots
 
@@ -103,7 +104,7 @@ def relayed(inputs: KdaInputs, wide: bool) -> dict:
     from fla_npu.torch.adapter import ADAPTER
 
     options = {**inputs.options, "backward_mode": "save", "wide_relay": wide}
-    out = dict(zip(PREPARE_SLOTS, chunk_kda.prepare(ADAPTER, **tensors_of(inputs), **options), strict=True))
+    out = dict(in_step(PREPARE_SLOTS, chunk_kda.prepare(ADAPTER, **tensors_of(inputs), **options)))
     state = tensor(inputs.initial_state, inputs.state_dtype)
     kg, w, u, gk = (out[n] if out[n].dim() == 4 else out[n][None] for n in ("kg", "w", "u", "gk"))
     after = chunk_kda.fwd_h(
@@ -111,4 +112,4 @@ def relayed(inputs: KdaInputs, wide: bool) -> dict:
         cu_seqlens=inputs.options.get("cu_seqlens"), use_exp2=inputs.options.get("use_exp2", True),
         output_final_state=True, state_v_first=inputs.state_v_first, wide_relay=wide,
     )  # fmt: skip
-    return out | dict(zip(("h", "v_new", "final_state"), after, strict=True))
+    return out | dict(in_step(("h", "v_new", "final_state"), after))

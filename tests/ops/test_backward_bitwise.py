@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import itertools
-
 import grad_run
 import kda_run
 import numpy as np
 import pytest
 import torch
 from backward import Cotangents, make_cotangents
+from in_step import in_step
 from kda_inputs import make_inputs
 from test_bitwise import strided
 from test_cases_packing import sub_sequence
@@ -136,7 +135,7 @@ def test_packed_has_the_bits_of_one_sequence_at_a_time(gate):
     inputs = make_inputs({**case, "state_v_first": True}, 5)
     seeds = make_cotangents(inputs, 5)
     packed = grad_run.gradients(inputs, seeds)
-    for n, (a, z) in enumerate(itertools.pairwise(cu)):
+    for n, (a, z) in enumerate(zip(cu, cu[1:])):
         if a == z:
             want = kda_run.tensor(seeds.final[n], "float32")
             assert kda_run.same_bits(packed["initial_state"][n], want), f"dh0 of empty sequence {n}"
@@ -165,7 +164,7 @@ def test_f1_strided_inputs_and_cotangents(how, layout):
     d_o = strided(kda_run.tensor(grad_run.token_major(seeds.out, layout), "bfloat16"), how)
     d_final = strided(kda_run.tensor(seeds.final, "float32"), how)
     grads = torch.autograd.grad([o, final], list(views.values()), [d_o, d_final])
-    for (name, x), grad in zip(views.items(), grads, strict=True):
+    for (name, x), grad in in_step(views.items(), grads):
         assert grad.shape == x.shape and kda_run.same_bits(grad, want[name]), name
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 
 import kda_run
 import numpy as np
@@ -125,7 +124,7 @@ def test_outputs_share_no_memory_with_inputs_or_each_other():
         (x.data_ptr(), x.data_ptr() + x.numel() * x.element_size())
         for x in [*tensors.values(), *stages.values(), state]
     )
-    assert all(a[1] <= b[0] for a, b in itertools.pairwise(regions))
+    assert all(a[1] <= b[0] for a, b in zip(regions, regions[1:]))
 
 
 def resident_bytes() -> int:

@@ -11,6 +11,7 @@ import torch
 from backward import Cotangents, make_cotangents
 from goldens import relative_l2
 from grad_run import check_gradients
+from in_step import in_step
 from kda_inputs import make_inputs
 from torch.utils.checkpoint import checkpoint
 
@@ -124,7 +125,7 @@ def test_e6_activation_checkpoint(disable_recompute, reentrant):
     want, leaves = grad_run.gradients(inputs, seeds, disable_recompute=disable_recompute), leaves_of(inputs)
 
     def layer(*tensors):
-        return call(dict(zip(leaves, tensors, strict=True)), inputs, disable_recompute=disable_recompute)
+        return call(dict(in_step(leaves, tensors)), inputs, disable_recompute=disable_recompute)
 
     o, final = checkpoint(layer, *leaves.values(), use_reentrant=reentrant)
     torch.autograd.backward([o, final], [d_out(inputs, seeds), kda_run.tensor(seeds.final, "float32")])

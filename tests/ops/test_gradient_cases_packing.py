@@ -14,6 +14,7 @@ import torch
 from backward import Cotangents, make_cotangents
 from goldens import golden_module, relative_l2
 from grad_run import check_gradients
+from in_step import in_step
 from kda_inputs import make_inputs
 from test_cases_heads import one_head
 from test_cases_packing import BAD_INDICES, BAD_OFFSETS, CANONICAL, sub_sequence
@@ -274,7 +275,7 @@ def test_d9_gradients_have_the_types_of_their_inputs(cases):
         inputs.arrays[name] = np.float64(kda_run.array(kda_run.tensor(inputs.arrays[name], "bfloat16")))
     seeds = make_cotangents(inputs, 5)
     wide = grad_run.gradients(inputs, seeds)
-    for name, dtype in zip(("g", "beta"), cases, strict=True):
+    for name, dtype in in_step(("g", "beta"), cases):
         inputs.dtypes[name] = dtype
         wide[name] = wide[name].to(kda_run.TORCH[dtype])
     assert kda_run.differing(grad_run.gradients(inputs, seeds), wide) == []

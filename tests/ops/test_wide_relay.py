@@ -10,6 +10,7 @@ import kda_run
 import numpy as np
 import pytest
 import torch
+from in_step import in_step
 from kda_compare import relative_l2
 from kda_inputs import make_inputs
 
@@ -42,7 +43,7 @@ def by_chunk(x: torch.Tensor, cu) -> list[np.ndarray]:
     x = kda_run.array(x)
     spans = [(b, 0, x.shape[2]) for b in range(x.shape[0])]
     if cu is not None:
-        spans = [(0, a, z) for a, z in zip(cu, cu[1:], strict=False)]
+        spans = [(0, a, z) for a, z in zip(cu, cu[1:])]
     return [x[b, :, a : min(a + 64, z)] for b, first, z in spans for a in range(first, z, 64)]
 
 
@@ -66,7 +67,7 @@ def test_two_planes_are_v_new_in_fp32(both):
     entries = kda_run.array(wide["h"]).reshape(-1, *wide["h"].shape[2:])
     if case.get("state_v_first"):
         entries = np.swapaxes(entries, -1, -2)
-    for u, w, h, x in zip(*operands, entries, by_chunk(total, case.get("cu")), strict=True):
+    for u, w, h, x in in_step(*operands, entries, by_chunk(total, case.get("cu"))):
         want.append(u - w @ h)
         got.append(x)
         size.append(np.abs(u) + np.abs(w) @ np.abs(h))

@@ -228,17 +228,16 @@ def test_bad_sources_are_refused_before_anything_changes(home, release, tmp_path
     library = source / "vendors/fla_npu/op_api/lib/libcust_opapi.so"
     text = tmp_path / "text"
     text.write_text("#!/bin/sh\necho\n" if what == "script" else "hello")
-    match what:
-        case "changed":
-            library.write_bytes(library.read_bytes() + b"\0")
-        case "lost":
-            library.unlink()
-        case "stray":
-            library.with_name("libopapi.so").write_bytes(b"")
-        case "foreign":
-            (source / "manifest.json").unlink()
-        case "aarch64":
-            fake_opp.write_manifest(source, arch="aarch64")
+    if what == "changed":
+        library.write_bytes(library.read_bytes() + b"\0")
+    elif what == "lost":
+        library.unlink()
+    elif what == "stray":
+        library.with_name("libopapi.so").write_bytes(b"")
+    elif what == "foreign":
+        (source / "manifest.json").unlink()
+    elif what == "aarch64":
+        fake_opp.write_manifest(source, arch="aarch64")
     asked = {"nothing": tmp_path / "nowhere", "text": text, "script": text}.get(what, source)
     words = {"nothing": "does not exist", "text": "no wheel, .run", "script": "without an OPP",
              "changed": "sha256", "lost": "lacks vendors", "stray": "does not list", "foreign": "no OPP of",

@@ -14,6 +14,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from in_step import in_step
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATORS = {path.parent.name for path in (ROOT / "ascendc/ops").glob("*/op.json")}
@@ -81,7 +82,7 @@ def test_no_alias_no_duplicate_no_framework(wheel):
 
     system = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2"}
     loaders = {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
-    for name, data in zip(members, contents, strict=True):
+    for name, data in in_step(members, contents):
         assert set(read_elf(data).needed) <= system | loaders | {"libfla_twin.so"}, name
 
 

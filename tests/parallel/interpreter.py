@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from fla_npu.parallel.program import INCOMING, MAP, OWN, Compose, Fold, Gather, Receive, Send, Wait
+from in_step import in_step
 
 
 class Deadlock(Exception):
@@ -42,9 +43,7 @@ class Machine:
 
     def __init__(self, programs, gifts, shape, seed=0, blocking=False):
         self.keys, self.values = shape
-        self.ranks = [
-            Rank(list(p), {} if g is None else {OWN: g}) for p, g in zip(programs, gifts, strict=True)
-        ]
+        self.ranks = [Rank(list(p), {} if g is None else {OWN: g}) for p, g in in_step(programs, gifts)]
         self.random, self.blocking = random.Random(seed), blocking
         self.sent: dict[tuple[int, int], list] = defaultdict(list)  # (from, to) -> (value, depth)
         self.gathered: dict[tuple, dict] = defaultdict(dict)  # (members, how many before) -> rank -> value
@@ -78,22 +77,21 @@ class Machine:
 
     def take(self, r, step) -> bool:
         rank = self.ranks[r]
-        match step:
-            case Gather():
-                moved = self.post_gather(r, step)
-            case Send():
-                moved = self.post_send(r, step)
-            case Receive(into=into):
-                rank.arriving[into] = step, None
-                moved = not self.blocking or self.counterpart(r, step)
-            case Wait(slot):
-                moved = self.complete(r, *rank.arriving[slot])
-            case Fold(into, terms):
-                rank.slots[into] = self.fold([self.operand(rank, t) for t in terms])
-                moved = True
-            case Compose(into, later, earlier):
-                rank.slots[into] = self.compose(rank.slots[later], rank.slots[earlier])
-                moved = True
+        if isinstance(step, Gather):
+            moved = self.post_gather(r, step)
+        elif isinstance(step, Send):
+            moved = self.post_send(r, step)
+        elif isinstance(step, Receive):
+            rank.arriving[step.into] = step, None
+            moved = not self.blocking or self.counterpart(r, step)
+        elif isinstance(step, Wait):
+            moved = self.complete(r, *rank.arriving[step.slot])
+        elif isinstance(step, Fold):
+            rank.slots[step.into] = self.fold([self.operand(rank, t) for t in step.terms])
+            moved = True
+        elif isinstance(step, Compose):
+            rank.slots[step.into] = self.compose(rank.slots[step.later], rank.slots[step.earlier])
+            moved = True
         rank.at += bool(moved)
         return bool(moved)
 

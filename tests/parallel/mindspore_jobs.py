@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import torch
 from fla_npu.parallel import make_plan
+from in_step import in_step
 from mindspore_work import Job
 from torch_layers import Conv, blocks, conv_inputs
 from torch_work import TOKENWISE, Case, cotangents, inputs, local_inputs, part
@@ -74,7 +75,7 @@ def zigzag_jobs(case: Case) -> tuple[list[Job], list[torch.Tensor]]:
     made, ranks = jobs(case, len(case.lengths)), len(case.lengths)
     tensors, (d_out, _), cu = inputs(case), cotangents(case), case.cu or (0, case.tokens)
     held = [torch.cat([torch.arange(*span) for span in blocks(cu, rank, ranks)]) for rank in range(ranks)]
-    for job, mine in zip(made, held, strict=True):
+    for job, mine in in_step(made, held):
         job.tensors = {n: given(x[mine] if n in TOKENWISE else x) for n, x in tensors.items()}
         job.seeds = d_out[mine].float().numpy(), None
     return made, held

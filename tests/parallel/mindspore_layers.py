@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 
 import numpy as np
+from in_step import in_step
 from mindspore_work import Job, carried, context_of, differentiate, from_ms, tensors_of, to_ms, told
 
 PARAMETERS = ("a_log", "dt_bias", "initial_state")
@@ -32,7 +33,7 @@ def _summed(found: dict, group) -> dict:
 
     names = [f"d{n}" for n in PARAMETERS if f"d{n}" in found]
     sums = reduce_gradients([to_ms(found[n]) for n in names], group)
-    return found | {n: carried(x) for n, x in zip(names, sums, strict=True)}
+    return found | {n: carried(x) for n, x in in_step(names, sums)}
 
 
 def heads(rank: int, size: int, jobs: list[Job | None]) -> dict | None:

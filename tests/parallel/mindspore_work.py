@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from in_step import in_step
 
 
 @dataclass
@@ -64,9 +65,9 @@ def differentiate(tensors: dict, seeds: tuple, wanted, call: Callable) -> dict:
     seeds = [to_ms((x, "float32")) if x is not None else None for x in seeds]
 
     def loss(*values):
-        results = call(**{**tensors, **dict(zip(names, values, strict=True))})
+        results = call(**{**tensors, **dict(in_step(names, values))})
         total = ms.Tensor(0.0)
-        for x, seed in zip(results, seeds, strict=True):
+        for x, seed in in_step(results, seeds):
             if x is not None and seed is not None:
                 total = total + (x.astype(ms.float32) * seed).sum()
         return (total, *results)
@@ -77,10 +78,10 @@ def differentiate(tensors: dict, seeds: tuple, wanted, call: Callable) -> dict:
         return {"o": carried(out), "final_state": carried(final)}
     derive = ms.value_and_grad(loss, tuple(range(len(names))), has_aux=True)
     (_, out, final), grads = derive(*leaves)
-    for n, grad in zip(names, grads, strict=True):
+    for n, grad in in_step(names, grads):
         assert (grad.shape, grad.dtype) == (tensors[n].shape, tensors[n].dtype), n
     found = {"o": carried(out), "final_state": carried(final)}
-    return found | {f"d{n}": carried(x) for n, x in zip(names, grads, strict=True)}
+    return found | {f"d{n}": carried(x) for n, x in in_step(names, grads)}
 
 
 def run(rank: int, size: int, jobs: list[Job | None]) -> dict | None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from fla_npu.errors import ArgumentError, ArgumentTypeError
 from fla_npu.parallel import Piece, conv_halo, make_plan
+from in_step import in_step
 from packings import NAMED, draw
 
 CHANNELS = 3
@@ -17,7 +18,7 @@ CHANNELS = 3
 def convolve(x, weight, cu):
     """y[t] = sum_j w[j] x[t - j] within the sequence; x [T, D], w [W, D]."""
     y = np.zeros_like(x)
-    for low, high in zip(cu, cu[1:], strict=False):
+    for low, high in zip(cu, cu[1:]):
         for t in range(low, high):
             for j in range(min(len(weight), t - low + 1)):
                 y[t] += weight[j] * x[t - j]
@@ -26,7 +27,7 @@ def convolve(x, weight, cu):
 
 def convolve_grad(dy, weight, cu):
     dx = np.zeros_like(dy)
-    for low, high in zip(cu, cu[1:], strict=False):
+    for low, high in zip(cu, cu[1:]):
         for t in range(low, high):
             for j in range(min(len(weight), t - low + 1)):
                 dx[t - j] += weight[j] * dy[t]
@@ -62,7 +63,7 @@ def check(lengths, cu, width, seed=0):
     local = [x[s.start : s.stop] for s in shards]
     arrived = exchange(halos, lambda r, piece: local[r][piece.start : piece.stop])
     found, gradient, before = [], [], []
-    for shard, halo, rows in zip(shards, halos, arrived, strict=True):
+    for shard, halo, rows in in_step(shards, halos, arrived):
         assert [len(part) for part in rows] == [p.stop - p.start for p in halo.receives]
         assert halo.length == sum(map(len, rows)) <= width - 1
         edges = with_halo(shard, halo.length)
@@ -72,8 +73,8 @@ def check(lengths, cu, width, seed=0):
         d_padded = convolve_grad(d_padded, weight, edges)
         before.append(d_padded[: halo.length])
         gradient.append(d_padded[halo.length :])
-    for halo, dx, rows in zip(halos, gradient, give_back(halos, before), strict=True):
-        for piece, part in zip(halo.sends, rows, strict=True):
+    for halo, dx, rows in in_step(halos, gradient, give_back(halos, before)):
+        for piece, part in in_step(halo.sends, rows):
             dx[piece.start : piece.stop] += part
     np.testing.assert_allclose(np.concatenate(found), convolve(x, weight, cu), atol=1e-12)
     np.testing.assert_allclose(np.concatenate(gradient), convolve_grad(dy, weight, cu), atol=1e-12)

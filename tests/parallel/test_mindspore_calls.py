@@ -20,6 +20,7 @@ import mindspore_work
 import torch
 import torch_layers
 import torch_work
+from in_step import in_step
 from mindspore_jobs import answers, conv_jobs, head_jobs, jobs, mesh_jobs, zigzag_jobs
 from mindspore_pool import Pool
 from test_torch_calls import CASES, TRANSPORTS, random_case, using
@@ -231,7 +232,7 @@ def test_nested_groups_and_orders(pools):
     """{0, 2} and {3, 1} work at the same time, on sequences of their own, one against the ranks' order."""
     one = Case((40, 30), (0, 50, 70), state="float32")
     other = using(dataclasses.replace(one, seed=1), "relay")
-    both = [a or b for a, b in zip(jobs(one, 4, (0, 2)), jobs(other, 4, (3, 1)), strict=True)]
+    both = [a or b for a, b in in_step(jobs(one, 4, (0, 2)), jobs(other, 4, (3, 1)))]
     found = answers(pools(4).run(mindspore_work.run, both))
     judge(one, [found[0], found[2]])
     judge(other, [found[3], found[1]])
@@ -242,7 +243,7 @@ def test_nested_groups_and_orders(pools):
 def test_layers_that_are_made_again(pools, transport):
     case = using(Case((20, 0, 30, 15), options={"output_final_state": False}), transport)
     want, got = (pools(4).run(mindspore_layers.replays, jobs(case, 4), again) for again in (False, True))
-    for a, b in zip(got, want, strict=True):
+    for a, b in in_step(got, want):
         assert all(np.array_equal(a[n], b[n]) for n in b)
     assert any(np.abs(b["da_log"]).max() > 0 for b in want)
 

@@ -13,6 +13,7 @@ from fla_npu.parallel import MAP, TRANSPORTS, cost, even_plan
 from fla_npu.parallel.__main__ import by_ranks, by_sequences, modelled
 from fla_npu.parallel.program import OWN, Fold, Gather, Receive
 from fla_npu.parallel.scaling import A2, A3, seconds
+from in_step import in_step
 from packings import NAMED, draw, plans
 from test_transports import SHAPE, run
 from whole_scan import Scan
@@ -23,17 +24,16 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "scaling.md"
 def held(program, state, full):
     """Most bytes in slots at any step; what is on its way out is held until the end."""
     live, leaving, most = {OWN: 0}, 0, 0
-    for step, released in zip(program, program.releases, strict=True):
-        match step:
-            case Gather(into=into, members=members):
-                # The own contribution may have to be widened to a map before it leaves.
-                live[into], leaving = len(members) * full, leaving + full
-            case Receive(into=into, kind=kind):
-                live[into] = full if kind == MAP else state
-            case Fold(into=into):
-                live[into] = state
-            case _ if hasattr(step, "later"):
-                live[step.into] = full
+    for step, released in in_step(program, program.releases):
+        if isinstance(step, Gather):
+            # The own contribution may have to be widened to a map before it leaves.
+            live[step.into], leaving = len(step.members) * full, leaving + full
+        elif isinstance(step, Receive):
+            live[step.into] = full if step.kind == MAP else state
+        elif isinstance(step, Fold):
+            live[step.into] = state
+        elif hasattr(step, "later"):
+            live[step.into] = full
         most = max(most, sum(live.values()) + leaving)
         sent = {s.source for s in program if hasattr(s, "kind") and hasattr(s, "source")}
         for slot in released:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch_faults
+from in_step import in_step
 from torch_pool import Pool
 from torch_work import Case
 
@@ -68,7 +69,7 @@ def test_calls_that_differ(pool, how):
 
 def test_convolutions_that_differ(pool):
     for answers in pool.run(torch_faults.convolutions_that_differ):
-        for (kind, text, _), name in zip(answers, ("activation", "bias", "residual"), strict=True):
+        for (kind, text, _), name in in_step(answers, ("activation", "bias", "residual")):
             assert kind == "ParallelError" and f"ranks disagree: {name} = " in text, text
 
 
@@ -97,7 +98,7 @@ def test_heads_that_cannot_be_shared(pool):
         "must be a multiple of the 3 ranks",
     ]
     for answers in pool.run(torch_faults.heads_refused):
-        for (kind, text, _), words in zip(answers, expected, strict=True):
+        for (kind, text, _), words in in_step(answers, expected):
             assert kind in ("ArgumentError", "ArgumentTypeError") and words in text, text
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch_modes
 import torch_work
+from in_step import in_step
 from torch_pool import Pool
 from torch_work import Case, judge
 
@@ -44,7 +45,7 @@ def test_messages_leave_before_the_work_that_does_not_need_them(pool, transport)
     case = Case((20, 30, 25, 10), transport=transport, options={"output_final_state": False})
     logs = pool.run(torch_modes.events, case)
     for rank in range(4):
-        for way, log in zip(("forward", "backward"), logs[rank], strict=True):
+        for way, log in in_step(("forward", "backward"), logs[rank]):
             source, sink = (0, 3) if way == "forward" else (3, 0)
             work = log.index(RECURRENCE[way])
             before, after = log[:work], log[work:]
@@ -75,6 +76,6 @@ def test_the_checked_twin_agrees(twin, recompute):
         got = pool.run(torch_work.run, case)
     finally:
         pool.close()
-    for a, b in zip(got, want, strict=True):
+    for a, b in in_step(got, want):
         assert a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in b)
     judge(case, got)

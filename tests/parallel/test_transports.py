@@ -10,6 +10,7 @@ import pytest
 from fla_npu.parallel import make_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from in_step import in_step
 from interpreter import Machine
 from packings import NAMED, draw, plans
 from whole_scan import Scan
@@ -21,10 +22,10 @@ def run(plan, scan, backward, seed=0, blocking=False):
     """Runs all ranks; returns the machine and the incoming states."""
     programs = [(plan.backward if backward else plan.forward)(r) for r in range(plan.size)]
     shards = [plan.shard(r) for r in range(plan.size)]
-    gifts = [scan.gift(s, p.gives, backward) for s, p in zip(shards, programs, strict=True)]
+    gifts = [scan.gift(s, p.gives, backward) for s, p in in_step(shards, programs)]
     machine = Machine(programs, gifts, SHAPE, seed, blocking)
     found = machine.run()
-    for program, state in zip(programs, found, strict=True):
+    for program, state in in_step(programs, found):
         assert program.takes == (state is not None)
     return machine, found
 

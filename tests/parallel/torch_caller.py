@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+from in_step import in_step
 from torch_work import SCALE, Case, cotangents, inputs, part
 
 GATE = {"safe_gate": True, "lower_bound": -5.0}
@@ -31,7 +32,7 @@ class Context:
     def meta(self) -> dict:
         pairs = [
             i
-            for s, (a, b) in enumerate(zip(self.cu[:-1], self.cu[1:], strict=True))
+            for s, (a, b) in enumerate(in_step(self.cu[:-1], self.cu[1:]))
             for c in range((b - a + 63) // 64)
             for i in (s, c)
         ]

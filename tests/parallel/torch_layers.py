@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
+from in_step import in_step
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from torch_work import Case, cotangents, differentiate, group_of, inputs, local_inputs, part
@@ -187,7 +188,7 @@ def zigzag(rank: int, size: int, case: Case) -> dict[str, Tensor]:
 def blocks(cu: tuple[int, ...], rank: int, size: int) -> list[tuple[int, int]]:
     """Spans of a rank in zigzag order, by the definition."""
     out = []
-    for a, b in zip(cu[:-1], cu[1:], strict=True):
+    for a, b in in_step(cu[:-1], cu[1:]):
         step = (b - a) // (2 * size)
         out += [(a + i * step, a + (i + 1) * step) for i in (rank, 2 * size - 1 - rank)]
     return out

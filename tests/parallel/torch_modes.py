@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import torch
+from in_step import in_step
 from torch_faults import context_of, told
 from torch_work import Case, differentiate, local_inputs
 
@@ -55,7 +56,7 @@ def compiled(rank: int, size: int, case: Case) -> bool:
         out = call(**leaves)
         out.backward(seed.float())
         results.append([out.detach(), *(x.grad for x in leaves.values())])
-    return all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+    return all(torch.equal(a, b) for a, b in in_step(*results))
 
 
 def repeated(rank: int, size: int, case: Case, count: int) -> bool:
@@ -76,7 +77,7 @@ def inputs_unchanged(rank: int, size: int, case: Case) -> bool:
     mine, seeds = local_inputs(case, context)
     before = [x.clone() for x in (*mine.values(), *seeds)]
     differentiate(case, mine, seeds, npu_chunk_kda, context=context)
-    return all(torch.equal(x, y) for x, y in zip((*mine.values(), *seeds), before, strict=True))
+    return all(torch.equal(x, y) for x, y in in_step((*mine.values(), *seeds), before))
 
 
 def events(rank: int, size: int, case: Case) -> tuple[list[str], list[str]]:

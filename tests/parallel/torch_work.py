@@ -8,6 +8,7 @@ from itertools import accumulate
 
 import torch
 import torch.distributed as dist
+from in_step import in_step
 from torch import Tensor
 
 SCALE = 128**-0.5
@@ -99,9 +100,9 @@ def differentiate(case: Case, tensors: dict, seeds: tuple, call, **extra) -> dic
         n: x.clone().requires_grad_(case.wanted is None or n in case.wanted) for n, x in tensors.items()
     }
     out, final = call(**leaves, **case.all_options(), **extra)
-    pairs = [(x, s) for x, s in zip((out, final), seeds, strict=True) if x is not None and x.requires_grad]
+    pairs = [(x, s) for x, s in in_step((out, final), seeds) if x is not None and x.requires_grad]
     if pairs:
-        torch.autograd.backward(*map(list, zip(*pairs, strict=True)))
+        torch.autograd.backward(*map(list, in_step(*pairs)))
     found = {"o": out.detach(), "final_state": None if final is None else final.detach()}
     return found | {f"d{n}": x.grad for n, x in leaves.items() if x.grad is not None}
 

@@ -6,7 +6,6 @@ A case is an entry of `CASES` of the operator's golden model. Each function retu
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,7 +32,7 @@ def prepare_case(case: dict, seed: int = 0) -> StageCase:
     rng = np.random.default_rng(seed)
     cu, heads = case.get("cu"), case["HV"]
     batch, tokens = case.get("B", 1), cu[-1] if cu else case["T"]
-    lengths = [b - a for a, b in itertools.pairwise(cu)] if cu else [tokens]
+    lengths = [b - a for a, b in zip(cu, cu[1:])] if cu else [tokens]
     arrays = {
         "aqk": rng.standard_normal((batch, heads, tokens, 64)) / 11.3,
         "v_new": rng.standard_normal((batch, heads, tokens, WIDTH)),

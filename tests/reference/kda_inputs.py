@@ -7,7 +7,6 @@ named as in the contracts. Nothing here imports a framework.
 
 from __future__ import annotations
 
-import itertools
 import math
 import zlib
 from dataclasses import dataclass
@@ -175,7 +174,7 @@ def stage_finalize_inputs(case: dict, seed: int = 0) -> KdaInputs:
     rng = np.random.default_rng(seed)
     cu, heads = case.get("cu"), case["HV"]
     batch, tokens = case.get("B", 1), cu[-1] if cu else case["T"]
-    lengths = [b - a for a, b in itertools.pairwise(cu)] if cu else [tokens]
+    lengths = [b - a for a, b in zip(cu, cu[1:])] if cu else [tokens]
     chunks = sum(-(-n // 64) for n in lengths)
     rank3 = case["layout"] in ("TND", "NTD")
     arrays = {

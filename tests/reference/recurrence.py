@@ -13,8 +13,6 @@ be wrong in the same way.
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 
 #: Axis order that turns each layout into [B, H, T, ...]; rank-3 layouts get a batch axis of one.
@@ -79,7 +77,7 @@ def sequence_spans(batch: int, tokens: int, cu_seqlens=None):
     """(batch row, first token, end token) of every sequence, empty ones included."""
     if cu_seqlens is None:
         return [(b, 0, tokens) for b in range(batch)]
-    return [(0, int(a), int(z)) for a, z in itertools.pairwise(cu_seqlens)]
+    return [(0, int(a), int(z)) for a, z in zip(cu_seqlens, cu_seqlens[1:])]
 
 
 def run_sequence(q, k, v, step, beta, state, scale):

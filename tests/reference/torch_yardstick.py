@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 
 import torch
+from in_step import in_step
 
 CHUNK, BAND, GROUP = 64, 16, 32
 BANDS = CHUNK // BAND
@@ -170,10 +171,10 @@ def chunk_train(q, k, v, g, beta, scale, chunk=_train_chunk, step=_train_step):
     heads, length, width = q.shape
     chunks = length // CHUNK
     parts = [x.reshape(heads * chunks, CHUNK, -1).split(GROUP) for x in (q, k, v, g, beta)]
-    made = [chunk(*group, scale) for group in zip(*parts, strict=True)]
-    relay = [torch.cat(x).unflatten(0, (heads, chunks)).unbind(1) for x in zip(*made, strict=True)]
+    made = [chunk(*group, scale) for group in in_step(*parts)]
+    relay = [torch.cat(x).unflatten(0, (heads, chunks)).unbind(1) for x in in_step(*made)]
     state, out = q.new_zeros(heads, width, v.shape[-1]), []
-    for tensors in zip(*relay, strict=True):
+    for tensors in in_step(*relay):
         o, state = step(state, *tensors)
         out.append(o)
     return torch.stack(out, 1).view(heads, length, -1), state

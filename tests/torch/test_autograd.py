@@ -9,6 +9,7 @@ import threading
 import pytest
 import torch
 from fla_npu import errors
+from in_step import in_step
 from torch.utils.checkpoint import checkpoint
 from torch_calls import TOKENWISE, gradients, kda, leaves, make, same_bits, seeds
 
@@ -47,7 +48,7 @@ def test_checkpoint(reentrant, recompute):
     def checkpointed(inputs, **options):
         names = list(inputs)
         return checkpoint(
-            lambda *x: kda(dict(zip(names, x, strict=True)), **options),
+            lambda *x: kda(dict(in_step(names, x)), **options),
             *inputs.values(),
             use_reentrant=reentrant,
         )
@@ -191,7 +192,7 @@ def test_training_in_threads():
         thread.start()
     for thread in threads:
         thread.join()
-    for a, b in zip(got, want, strict=True):
+    for a, b in in_step(got, want):
         assert all(same_bits(a[n], b[n]) for n in b)
 
 

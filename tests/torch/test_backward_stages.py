@@ -11,6 +11,7 @@ from fla_npu.ops.ascendc import (
     chunk_kda_bwd_finalize,
     chunk_kda_bwd_prepare,
 )
+from in_step import in_step
 from test_views import strided
 from torch_calls import SCALE, make, prepare, same_bits
 
@@ -57,7 +58,7 @@ def s() -> dict[str, torch.Tensor]:
         "k_rstd",
         "beta_eff",
     )
-    made = dict(zip(names, prepare(t), strict=True)) | {n: t[n] for n in ("v", "beta", *PARAMETERS)}
+    made = dict(in_step(names, prepare(t))) | {n: t[n] for n in ("v", "beta", *PARAMETERS)}
     made["raw_g"] = t["g"]
     made["h"], made["v_new"], _ = chunk_fwd_h(made["kg"], made["w"], made["u"], gk=made["gk"], use_exp2=True)
     made["d_o"] = torch.randn(made["v"].shape, generator=torch.Generator().manual_seed(2)).bfloat16()

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch_yardstick as yardstick
 from gradients import kda_gradients
+from in_step import in_step
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +35,9 @@ def test_gradient(inputs):
     d_out, d_state = torch.randn_like(out), torch.randn_like(state)
     torch.autograd.backward([out, state], [d_out, d_state])
     names = ("q", "k", "v", "g", "beta")
-    arrays = {n: x.numpy() for n, x in zip(names, inputs, strict=True)}
+    arrays = {n: x.numpy() for n, x in in_step(names, inputs)}
     want = kda_gradients(
         **arrays, d_out=d_out.numpy(), d_final=d_state[None].numpy(), scale=0.1, layout="NTD"
     )
-    for name, x in zip(names, leaves, strict=True):
+    for name, x in in_step(names, leaves):
         assert torch.allclose(x.grad, torch.as_tensor(want[name]), rtol=1e-7, atol=1e-9), name

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import torch
+from in_step import in_step
 from torch import Tensor
 
 SCALE = 128**-0.5
@@ -71,7 +72,7 @@ def stages(t: dict[str, Tensor], **meta) -> dict[str, Tensor]:
 def same_bits(a, b) -> bool:
     """Equal shape, dtype and bit pattern; sequences element by element."""
     if isinstance(a, (tuple, list)):
-        return len(a) == len(b) and all(same_bits(x, y) for x, y in zip(a, b, strict=True))
+        return len(a) == len(b) and all(same_bits(x, y) for x, y in in_step(a, b))
     if a is None or b is None:
         return a is b
     if a.shape != b.shape or a.dtype != b.dtype:
@@ -96,9 +97,7 @@ def gradients(t: dict[str, Tensor], wanted=None, call=kda, cotangents=None, **op
     """Gradients of sum(out * seed) + sum(final_state * seed); without a None for inputs not wanted."""
     inputs = leaves(t, wanted)
     out, final = call(inputs, **options)
-    pairs = [
-        (x, s) for x, s in zip((out, final), cotangents or seeds(out, final), strict=True) if s is not None
-    ]
-    torch.autograd.backward(*map(list, zip(*pairs, strict=True)))
+    pairs = [(x, s) for x, s in in_step((out, final), cotangents or seeds(out, final)) if s is not None]
+    torch.autograd.backward(*map(list, in_step(*pairs)))
     assert all(inputs[n].grad is None for n in inputs if wanted is not None and n not in wanted)
     return {n: x.grad for n, x in inputs.items() if wanted is None or n in wanted}

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from in_step import in_step
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TWIN = REPOSITORY / "ascendc" / "twin"
@@ -188,4 +189,4 @@ def counters(name: str) -> dict[str, int]:
     """What the last checked launch of this thread counted."""
     values = (ctypes.c_uint64 * len(COUNTERS))()
     build(name).ProbeCounters(values)
-    return dict(zip(COUNTERS, values, strict=True))
+    return dict(in_step(COUNTERS, values))

@@ -13,6 +13,7 @@ import itertools
 import numpy as np
 import probe_harness as harness
 import pytest
+from in_step import in_step
 
 VECTOR = ["in free", "half free", "out free", "loaded", "added", "cast", "fetched", "scaled"]
 CUBE = ["l1 free", "l0 free", "l0c free", "nz", "l0 ready", "accumulated"]
@@ -83,7 +84,7 @@ def test_clean_exactly_when_all_fences_are_there(checked, family, copies, monkey
     monkeypatch.setenv("FLA_NPU_TWIN_COPIES", copies)
     for seed, present in enumerate(itertools.product([True, False], repeat=len(family))):
         monkeypatch.setenv("FLA_NPU_TWIN_SEED", str(seed))
-        missing = [tag for tag, there in zip(family, present, strict=True) if not there]
+        missing = [tag for tag, there in in_step(family, present) if not there]
         if missing:
             monkeypatch.setenv("FLA_NPU_TWIN_SKIP", _skip(missing))
         else:

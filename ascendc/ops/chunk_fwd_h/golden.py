@@ -11,8 +11,6 @@ Per sequence and value head, with R the running state [K, V] and E(x) = 2^x when
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 
 CHUNK = 64
@@ -71,7 +69,7 @@ def golden(
     batch, heads, tokens, width = k.shape
     spans = [(b, 0, tokens) for b in range(batch)]
     if cu_seqlens is not None:
-        spans = [(0, int(a), int(z)) for a, z in itertools.pairwise(cu_seqlens)]
+        spans = [(0, int(a), int(z)) for a, z in zip(cu_seqlens, cu_seqlens[1:])]
     state = np.zeros((len(spans), heads, width, u.shape[3]))
     if initial_state is not None:
         state = np.array(initial_state, np.float64)

@@ -13,8 +13,6 @@ E(x) = 2^x when use_exp2 else e^x:
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 
 CHUNK = 64
@@ -84,7 +82,7 @@ def golden(
     batch, heads, tokens, width = k.shape
     spans = [(b, 0, tokens) for b in range(batch)]
     if cu_seqlens is not None:
-        spans = [(0, int(a), int(z)) for a, z in itertools.pairwise(cu_seqlens)]
+        spans = [(0, int(a), int(z)) for a, z in zip(cu_seqlens, cu_seqlens[1:])]
     state = np.zeros((len(spans), heads, width, dv.shape[3]))
     if dht is not None:
         state = np.array(dht, np.float64)

@@ -19,8 +19,6 @@ Decays are sums of steps, never differences of a running sum, so that -1000 and 
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 
 CHUNK = 64
@@ -199,7 +197,7 @@ def _spans(batch, tokens, cu_seqlens):
     """(batch row, chunk number in it, first token, end token) of every chunk."""
     spans = [(b, 0, tokens) for b in range(batch)]
     if cu_seqlens is not None:
-        spans = [(0, int(a), int(z)) for a, z in itertools.pairwise(cu_seqlens)]
+        spans = [(0, int(a), int(z)) for a, z in zip(cu_seqlens, cu_seqlens[1:])]
     seen = [0] * batch
     for b, first, last in spans:
         for a in range(first, last, CHUNK):

@@ -10,8 +10,6 @@ Per sequence, value head and chunk c of M <= 64 rows:
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 
 CHUNK = 64
@@ -57,7 +55,7 @@ def golden(
     batch, heads, tokens, _ = d_o.shape
     spans = [(b, 0, tokens) for b in range(batch)]
     if cu_seqlens is not None:
-        spans = [(0, int(a), int(z)) for a, z in itertools.pairwise(cu_seqlens)]
+        spans = [(0, int(a), int(z)) for a, z in zip(cu_seqlens, cu_seqlens[1:])]
     d_aqk, seen = np.zeros((batch, heads, tokens, CHUNK)), [0] * batch
     dv_local, dq_raw = np.zeros(v_new.shape), np.zeros((batch, heads, tokens, h.shape[-2]))
     for b, first, last in spans:

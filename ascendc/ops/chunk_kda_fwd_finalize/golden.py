@@ -8,8 +8,6 @@ Per sequence, value head and chunk c:
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 
 CHUNK = 64
@@ -67,7 +65,7 @@ def golden(
     batch, _, tokens, _ = v_new.shape
     spans = [(b, 0, tokens) for b in range(batch)]
     if cu_seqlens is not None:
-        spans = [(0, int(a), int(z)) for a, z in itertools.pairwise(cu_seqlens)]
+        spans = [(0, int(a), int(z)) for a, z in zip(cu_seqlens, cu_seqlens[1:])]
     out, seen = np.zeros(v_new.shape), [0] * batch
     for b, first, last in spans:
         for a in range(first, last, CHUNK):

@@ -13,8 +13,6 @@ use_exp2 else e^x:
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 
 CHUNK = 64
@@ -137,7 +135,7 @@ def _chunks(batch, tokens, cu_seqlens):
     """(batch row, first token, end token) of every chunk; chunks restart at each sequence."""
     spans = [(b, 0, tokens) for b in range(batch)]
     if cu_seqlens is not None:
-        spans = [(0, int(a), int(z)) for a, z in itertools.pairwise(cu_seqlens)]
+        spans = [(0, int(a), int(z)) for a, z in zip(cu_seqlens, cu_seqlens[1:])]
     return [(b, i, min(i + CHUNK, z)) for b, a, z in spans for i in range(a, z, CHUNK)]
 
 

@@ -12,8 +12,6 @@ Per window and value head, over the chunks of the window, with E [K, V] and M [K
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 
 CHUNK = 64
@@ -61,7 +59,7 @@ def golden(*, k, w, u, gk, cu_seqlens=None, round_slots=False):
     edges = (0, tokens) if cu_seqlens is None else cu_seqlens
     hm = np.zeros((len(edges) - 1, heads, width, u.shape[2]))
     hm[..., -width:] = np.eye(width)
-    for n, (first, last) in enumerate(itertools.pairwise(edges)):
+    for n, (first, last) in enumerate(zip(edges, edges[1:])):
         for a in range(first, last, CHUNK):
             rows = (slice(None), slice(a, min(a + CHUNK, last)))
             new = to16(u[rows] - w[rows] @ to16(hm[n]))

@@ -52,7 +52,7 @@ TWIN_INLINE void StoreRow(float *d, V8 v)
 /// shuffles stay inside a lane.
 TWIN_INLINE void Transposed8x8(float *d, uint32_t dRow, const Bf16 *a)
 {
-    auto row = [a](int i) TWIN_LAMBDA -> V8 { return *reinterpret_cast<const V8u *>(a + i * 16); };
+    auto row = [a](int i) TWIN_LAMBDA { return V8(*reinterpret_cast<const V8u *>(a + i * 16)); };
     const Rows8 v = Interleave(Interleave(
         Interleave(Rows8{row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7)})));
     StoreRow(d, v.r0);

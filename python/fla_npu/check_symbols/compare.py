@@ -78,7 +78,7 @@ def _how_changed(old: str, new: str) -> str:
     before, after = _parameters(old), _parameters(new)
     if len(before) < 2 or len(after) < 2:
         return "its hash differs"
-    for place, (a, b) in enumerate(zip(before, after, strict=False), 1):
+    for place, (a, b) in enumerate(zip(before, after), 1):
         if a != b:
             counts = f", {len(before)} parameters became {len(after)}" if len(before) != len(after) else ""
             return f"parameter {place} was '{a}' and is '{b}'{counts}"

@@ -40,7 +40,7 @@ def _columns(op: OpSpec) -> list[dict[str, str]]:
     """Every dtype combination, by port; a port that follows another has its dtype."""
     ports = op.of("in", "out")
     free = [p for p in ports if not p.like]
-    rows = (dict(zip((p.name for p in free), row, strict=True)) for row in product(*(p.dtypes for p in free)))
+    rows = (dict(zip((p.name for p in free), row)) for row in product(*(p.dtypes for p in free)))
     return [{p.name: row[p.like or p.name] for p in ports} for row in rows]
 
 

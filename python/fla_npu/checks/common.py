@@ -175,7 +175,7 @@ class Binder:
         fitting = [axes for axes in alternatives if len(axes) == len(desc.shape)]
         if not fitting:
             self._refuse_rank(name, desc, param)
-        for index, (axis, length) in enumerate(zip(fitting[0], desc.shape, strict=True)):
+        for index, (axis, length) in enumerate(zip(fitting[0], desc.shape)):
             self._bind_axis(name, desc, fitting[0], index, axis, length)
         return True
 

@@ -56,6 +56,6 @@ def _static(label, tensors, output_layout, state_v_first) -> tuple[dict, Binder]
         "state_v_first": flag(label, "state_v_first", state_v_first),
     }
     bound = Binder(label, op, output_layout)
-    for name, desc in zip(("qg_scaled", "aqk", "v_new"), tensors, strict=True):
+    for name, desc in zip(("qg_scaled", "aqk", "v_new"), tensors):
         bound.bind(name, desc)
     return attrs, bound

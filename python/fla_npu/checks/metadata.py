@@ -8,7 +8,6 @@ because a caller may refill the same buffer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from ..errors import ArgumentError, ArgumentTypeError
 
@@ -85,7 +84,7 @@ def read_cu_seqlens(label: str, value, tokens: int, batch: int | None) -> tuple[
         raise ArgumentError(
             f"{label}: cu_seqlens[0] = {cu[0]}; offsets start at 0 (pass cumulative offsets, not lengths)"
         )
-    if any(b < a for a, b in pairwise(cu)):
+    if any(b < a for a, b in zip(cu, cu[1:])):
         i = next(i for i in range(1, len(cu)) if cu[i] < cu[i - 1])
         raise ArgumentError(
             f"{label}: cu_seqlens[{i}] = {cu[i]} is below cu_seqlens[{i - 1}] = {cu[i - 1]}; "
@@ -108,13 +107,13 @@ def chunk_count(tokens: int, cu: Sequence[int] | None) -> int:
     """Chunks of one dense sequence, or of all packed ones."""
     if cu is None:
         return -(-tokens // CHUNK)
-    return sum(-(-(b - a) // CHUNK) for a, b in pairwise(cu))
+    return sum(-(-(b - a) // CHUNK) for a, b in zip(cu, cu[1:]))
 
 
 def canonical_indices(cu: Sequence[int]) -> list[int]:
     """Flat (sequence, chunk of the sequence) pairs, sequence by sequence."""
     flat: list[int] = []
-    for seq, (a, b) in enumerate(pairwise(cu)):
+    for seq, (a, b) in enumerate(zip(cu, cu[1:])):
         for chunk in range(-(-(b - a) // CHUNK)):
             flat += (seq, chunk)
     return flat

@@ -8,7 +8,6 @@ both ends, and each window holds one token or more.
 from __future__ import annotations
 
 import numbers
-from itertools import pairwise
 
 from ..errors import ArgumentError, ArgumentTypeError, NotServed
 from ..spec import spec
@@ -100,7 +99,7 @@ def _backward_static(label, tensors, scale, chunk_size) -> tuple[dict, Binder]:
         "chunk_size": only(label, "chunk_size", chunk_size, 64, _CHUNK_RULE),
     }
     bound = Binder(label, spec(BACKWARD))
-    for name, desc in zip(("q", "k", "w", "d_o", "dv", "g", "gk"), tensors, strict=True):
+    for name, desc in zip(("q", "k", "w", "d_o", "dv", "g", "gk"), tensors):
         bound.bind(name, desc)
     _check_groups(label, bound.letters)
     return attrs, bound
@@ -127,7 +126,7 @@ def _windows(label: str, value, tokens: int, only_first: bool = False) -> tuple[
     edges = edges[:2] if only_first else edges
     if edges[0] < 0:
         raise ArgumentError(f"{label}: cu_seqlens[0] = {edges[0]}; a window begins at token 0 or later")
-    for i, (a, b) in enumerate(pairwise(edges), 1):
+    for i, (a, b) in enumerate(zip(edges, edges[1:]), 1):
         if b <= a:
             raise ArgumentError(
                 f"{label}: cu_seqlens[{i}] = {b} is not above cu_seqlens[{i - 1}] = {a}; a window holds one token "

@@ -141,7 +141,7 @@ class _Call:
         """Prepare and the state recurrence. `planes`: v_new as the sum of two bfloat16 tensors."""
         a, state = self.adapter, self.tensors["initial_state"]
         inputs = {name: self.tensors[name] for name in TENSORS if name != "initial_state"}
-        outputs = zip(_PREPARED, launch(a, self.plan, inputs), strict=True)
+        outputs = zip(_PREPARED, launch(a, self.plan, inputs))
         made = {name: self._lift(x) for name, x in outputs if x is not None}
         if state is not None and self.descs["initial_state"].dtype != "float32":
             # The final state is float32 whatever the initial one was; widening is exact.
@@ -218,7 +218,7 @@ class _Call:
             a, **self._backward_tensors(made), dh=dh, dv_scan=dv_scan, d_aqk=d_aqk, dq_raw=dq_raw,
             scale=self.scale, use_exp2=self.use_exp2, **self.gate, **self.later,
         )  # fmt: skip
-        return {**dict(zip(_FOUND, found, strict=True)), "initial_state": dh0}
+        return {**dict(zip(_FOUND, found)), "initial_state": dh0}
 
     def _whole_gradients(self, made, d_out, d_state, needs) -> dict[str, Any]:
         """In one launch. There is no initial state on this route, and nothing to recompute."""
@@ -229,7 +229,7 @@ class _Call:
             self.adapter, {**tensors, "d_o": d_out, "initial_state": None, "dht": d_state},
             scale=self.scale, use_exp2=self.use_exp2, **self.gate, **self.later,
         )  # fmt: skip
-        return dict(zip(_FOUND, (*found[:5], *found[6:]), strict=True))
+        return dict(zip(_FOUND, (*found[:5], *found[6:])))
 
     def _no_output(self, like) -> tuple:
         """d_out and what backward_prepare would make of it, all zero."""
@@ -295,7 +295,7 @@ def forward(
     `options` are its keywords. Everything is validated before the first stage is launched. `boundary`:
     see there; None where the call computes its sequences from end to end.
     """
-    tensors = dict(zip(TENSORS, (q, k, v, g, beta, a_log, dt_bias, initial_state), strict=True))
+    tensors = dict(zip(TENSORS, (q, k, v, g, beta, a_log, dt_bias, initial_state)))
     options |= {"scale": scale, "chunk_size": chunk_size}
     made = _Call(adapter, tensors, options, "none", boundary).run(save=False)
     return made["attn_out"], made["final_state"]
@@ -345,7 +345,7 @@ def backward(
     if boundary is None and d_out is None and d_state is None:
         return {n: adapter.zeros(call.descs[n].shape, call.descs[n].dtype, tensors[n]) for n in needs}
     if saved:
-        grads = call.gradients(dict(zip(SAVED, saved, strict=True)), d_out, d_state, needs)
+        grads = call.gradients(dict(zip(SAVED, saved)), d_out, d_state, needs)
     else:
         grads = _recompute(call, d_out, d_state, needs)
     return {name: call.given_back(name, grad) for name, grad in grads.items()}

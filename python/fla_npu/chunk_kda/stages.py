@@ -151,7 +151,7 @@ def merge(adapter: Adapter, h, summaries, count: int, rank: int, *, shown=("h", 
     `count` summaries of [S, HV, K, V + K], those before `rank`, or behind it with forward=False.
     """
     label = options.setdefault("label", "merge_fwd_bwd_kernel")
-    descs = (adapter.describe(label, name, x) for name, x in zip(shown, (h, summaries), strict=True))
+    descs = (adapter.describe(label, name, x) for name, x in zip(shown, (h, summaries)))
     plan = plan_merge(*descs, count, rank, shown=shown, **options)
     return launch(adapter, plan, {"h": h, "ag_hm": summaries})[0]
 
@@ -161,7 +161,7 @@ def whole_forward(adapter: Adapter, tensors: dict, **options) -> dict:
     label = options.setdefault("label", "chunk_kda_fwd")
     plan = plan_whole_forward(_described(adapter, label, tensors), **options)
     made = launch(adapter, plan, dict(tensors))
-    return {slot.name: x for slot, x in zip(plan.outputs, made, strict=True) if slot is not None}
+    return {slot.name: x for slot, x in zip(plan.outputs, made) if slot is not None}
 
 
 def whole_backward(adapter: Adapter, tensors: dict, **options) -> tuple:

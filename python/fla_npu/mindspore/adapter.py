@@ -195,12 +195,12 @@ class MindSporeAdapter:
             raise self.named(error) from error
         # A built-in operator puts the values where they belong, so that all that MindSpore knows about a
         # tensor (its host copy, its history) stays true.
-        for out, x in zip(plan.outputs, made, strict=True):
+        for out, x in zip(plan.outputs, made):
             if out is not None and out.name in written:
                 plain(tensors[out.name]).copy_(x)
         return tuple(
             tensors[out.name] if out is not None and out.name in written else x
-            for out, x in zip(plan.outputs, made, strict=True)
+            for out, x in zip(plan.outputs, made)
         )
 
     @staticmethod

@@ -51,8 +51,7 @@ def _function(op: OpSpec) -> str:
     letters = kinds(op)
     types = ", ".join(_C_TYPES[kind][0].rstrip() for kind in letters)
     arguments = ",\n        ".join(
-        f"s[{i}].{_C_TYPES[kind][1]} /* {p.name} */"
-        for i, (kind, p) in enumerate(zip(letters, op.params, strict=True))
+        f"s[{i}].{_C_TYPES[kind][1]} /* {p.name} */" for i, (kind, p) in enumerate(zip(letters, op.params))
     )
     return (
         f"int Call_{op.name}(void *function, const Slot *s, uint64_t *workspace, void **executor)\n{{\n"

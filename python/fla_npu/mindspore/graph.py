@@ -119,7 +119,7 @@ class _Recordings:
         """Tensors by name, None for the ones left out."""
         return {
             name: None if (given.shape, given.dtype) == _ABSENT else given
-            for name, given in zip(chunk_kda.TENSORS, parameters, strict=True)
+            for name, given in zip(chunk_kda.TENSORS, parameters)
         }
 
     def _forward(self, recorder: Recorder, parameters: list[Symbol]) -> list[Symbol]:

@@ -128,13 +128,13 @@ class _ChunkKda(_Function):
     def forward(ctx, options: dict, *tensors):
         ctx.needs = {
             name
-            for name, tensor, needed in zip(chunk_kda.TENSORS, tensors, ctx.needs_input_grad[1:], strict=True)
+            for name, tensor, needed in zip(chunk_kda.TENSORS, tensors, ctx.needs_input_grad[1:])
             if needed and tensor is not None
         }
         if not ctx.needs:
             return _forward(tensors, options)
         ctx.set_materialize_grads(False)  # an unused output: its share of the backward is left out
-        named = dict(zip(chunk_kda.TENSORS, tensors, strict=True))
+        named = dict(zip(chunk_kda.TENSORS, tensors))
         attn_out, final_state, saved = chunk_kda.save_forward(_TRAINING, named, options)
         ctx.options = chunk_kda.settled(options)  # the offsets may be refilled before the backward
         ctx.save_for_backward(*tensors)
@@ -147,7 +147,7 @@ class _ChunkKda(_Function):
         tensors = ctx.saved_tensors
 
         def gradients() -> tuple:
-            named = dict(zip(chunk_kda.TENSORS, tensors, strict=True))
+            named = dict(zip(chunk_kda.TENSORS, tensors))
             made = chunk_kda.backward(_TRAINING, named, ctx.options, ctx.relay, d_out, d_state, ctx.needs)
             return tuple(plain(made.get(name)) for name in chunk_kda.TENSORS)
 

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from ..checks import Desc
 from ..errors import ArgumentError, ArgumentTypeError
 from .context import Context
@@ -81,7 +79,7 @@ def reach(shard: Shard, width: int) -> list[int]:
     """Per token of a rank, how many tokens of its sequence are before it, `width` for that many and more."""
     out = [width] * shard.tokens
     # Taps reach over a beginning only in the first rows of a fragment.
-    for i, (first, last) in enumerate(pairwise(shard.cu_seqlens)):
+    for i, (first, last) in enumerate(zip(shard.cu_seqlens, shard.cu_seqlens[1:])):
         before = shard.before if i == 0 else 0
         for t in range(first, min(last, first + width - 1)):
             out[t] = before + t - first

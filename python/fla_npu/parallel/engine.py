@@ -176,19 +176,19 @@ class Exchange:
 
     def _take(self, step: Step) -> None:
         slots, post = self._slots, self._posting
-        match step:
-            case Gather(source, into, members):
-                post.gather(into, self._as_map(slots.get(source)), members)
-            case Receive(into, peer, kind):
-                post.receive(into, self.shapes[kind], "float32", self.like, peer, f"a {kind}")
-            case Send(source, peer, kind):
-                post.send(slots[source], peer, f"a {kind}")
-            case Wait(slot):
-                slots[slot] = post.arrived(slot)
-            case Fold(into, terms):
-                slots[into] = self._fold(terms)
-            case Compose(into, later, earlier):
-                slots[into] = self._compose(slots[later], slots[earlier])
+        if isinstance(step, Gather):
+            post.gather(step.into, self._as_map(slots.get(step.source)), step.members)
+        elif isinstance(step, Receive):
+            shape = self.shapes[step.kind]
+            post.receive(step.into, shape, "float32", self.like, step.peer, f"a {step.kind}")
+        elif isinstance(step, Send):
+            post.send(slots[step.source], step.peer, f"a {step.kind}")
+        elif isinstance(step, Wait):
+            slots[step.slot] = post.arrived(step.slot)
+        elif isinstance(step, Fold):
+            slots[step.into] = self._fold(step.terms)
+        elif isinstance(step, Compose):
+            slots[step.into] = self._compose(slots[step.later], slots[step.earlier])
 
     # arithmetic: everything is one operator, which folds a row of maps into a state
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from ..errors import ArgumentError
 
@@ -36,7 +35,7 @@ def zigzag(ranks: int, cu_seqlens: Sequence[int], label: str = "zigzag") -> tupl
     Errors: ArgumentError when a sequence does not divide.
     """
     held: list[list[tuple[int, int]]] = [[] for _ in range(ranks)]
-    for s, (a, b) in enumerate(pairwise(cu_seqlens)):
+    for s, (a, b) in enumerate(zip(cu_seqlens, cu_seqlens[1:])):
         block, rest = divmod(b - a, 2 * ranks)
         if rest:
             raise ArgumentError(

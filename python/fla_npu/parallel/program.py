@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Union
 
 __all__ = [
     "INCOMING", "MAP", "OWN", "STATE", "Compose", "Fold", "Gather", "Program", "Receive", "Send", "Step",
@@ -91,20 +91,19 @@ class Compose:
     earlier: str
 
 
-Step = Gather | Send | Receive | Wait | Fold | Compose
+Step = Union[Gather, Send, Receive, Wait, Fold, Compose]  # evaluated, so without Python 3.10's |
 
 
 def reads(step: Step) -> frozenset[str]:
     """Slots whose value the step uses."""
-    match step:
-        case Gather(source=name) | Send(source=name):
-            return frozenset({name})
-        case Wait(slot=name):
-            return frozenset({name})
-        case Fold(terms=terms):
-            return frozenset(term.slot for term in terms)
-        case Compose(later=later, earlier=earlier):
-            return frozenset({later, earlier})
+    if isinstance(step, (Gather, Send)):
+        return frozenset({step.source})
+    if isinstance(step, Wait):
+        return frozenset({step.slot})
+    if isinstance(step, Fold):
+        return frozenset(term.slot for term in step.terms)
+    if isinstance(step, Compose):
+        return frozenset({step.later, step.earlier})
     return frozenset()
 
 

@@ -50,4 +50,4 @@ class Volumes:
         spans = [span for part in way.receives for span in part]
         starts = [0, *accumulate(b - a for a, b in spans)]
         # (first row of what arrived, number of rows), in the order in which they are put together.
-        self.places = [(at, b - a) for (a, b), at in sorted(zip(spans, starts, strict=False))]
+        self.places = [(at, b - a) for (a, b), at in sorted(zip(spans, starts))]

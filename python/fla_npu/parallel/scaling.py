@@ -42,14 +42,13 @@ def cost(plan: Plan, heads: int, keys: int = 128, values: int = 128, *, backward
     spans = [len(span) for span in plan.spans]
     if not spans:
         return Cost(0, 0, 0, 0)
-    match plan.transport:
-        case "gather":
-            others = (plan.size - 1) * full
-            return Cost(plan.size * others, others, 1, (plan.size + 1) * full + state)
-        case "relay":
-            return Cost(sum(m - 1 for m in spans) * state, state, max(spans) - 1, 2 * state)
-        case "grouped":
-            return _grouped(plan, plan.flow(backward), state, full)
+    if plan.transport == "gather":
+        others = (plan.size - 1) * full
+        return Cost(plan.size * others, others, 1, (plan.size + 1) * full + state)
+    if plan.transport == "relay":
+        return Cost(sum(m - 1 for m in spans) * state, state, max(spans) - 1, 2 * state)
+    if plan.transport == "grouped":
+        return _grouped(plan, plan.flow(backward), state, full)
     longest = max(spans)
     rounds = (longest - 1).bit_length()  # distances 1, 2, 4, ... below the span
     return Cost(
@@ -69,7 +68,7 @@ def _grouped(plan: Plan, flow, state: int, full: int) -> Cost:
     return Cost(
         len(groups.gathering) * groups.size * others + entered * state,
         others + (state if entered else 0),
-        max(len(span) - 1 + first for span, first in zip(legs, first_gathers, strict=True)),
+        max(len(span) - 1 + first for span, first in zip(legs, first_gathers)),
         ((groups.size + 1) * full if groups.gathering else 0) + 3 * state,
     )
 
@@ -78,7 +77,7 @@ def _doubled(count: int, state: int, full: int) -> int:
     """Bytes of a span: in the round of distance d, count - d ranks send, the first d of them states."""
     distances = [2**i for i in range((count - 1).bit_length())]
     states = [min(d, count - d) for d in distances]
-    return sum(s * state + (count - d - s) * full for d, s in zip(distances, states, strict=True))
+    return sum(s * state + (count - d - s) * full for d, s in zip(distances, states))
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def call(tensors: tuple, options: dict[str, Any], wanted: bool) -> tuple[Tensor,
 
 def run_forward(tensors: tuple, options: dict[str, Any], train: bool) -> tuple:
     """(attn_out, final_state or None, saved)."""
-    named = dict(zip(TENSORS, tensors, strict=True))
+    named = dict(zip(TENSORS, tensors))
     if train:
         return chunk_kda.save_forward(_TRAINING, named, options)
     return *chunk_kda.forward(_FORWARD, **named, **options), ()
@@ -65,18 +65,18 @@ def kept(ctx) -> tuple[tuple, tuple]:
 
 
 def run_backward(tensors, saved, options, d_out, d_state, needs: Sequence[str]) -> tuple[Tensor, ...]:
-    named = dict(zip(TENSORS, tensors, strict=True))
+    named = dict(zip(TENSORS, tensors))
     with torch.no_grad():
         grads = chunk_kda.backward(_TRAINING, named, options, saved, d_out, d_state, needs)
     return tuple(grads[name] for name in needs)
 
 
 def needed(flags: Sequence[bool]) -> list[str]:
-    return [name for name, flag in zip(TENSORS, flags, strict=True) if flag]
+    return [name for name, flag in zip(TENSORS, flags) if flag]
 
 
 def spread(needs: list[str], grads: Sequence[Tensor]) -> list[Tensor | None]:
-    found = dict(zip(needs, grads, strict=True))
+    found = dict(zip(needs, grads))
     return [found.get(name) for name in TENSORS]
 
 

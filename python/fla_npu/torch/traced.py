@@ -56,7 +56,7 @@ def call(tensors: tuple, options: dict[str, Any], wanted: bool) -> tuple[Tensor,
 
 def _split(arguments: tuple) -> tuple[tuple, dict[str, Any]]:
     """The tensors and the options of a call; what an operator takes beyond them is cut off."""
-    return arguments[:_COUNT], dict(zip(_OPTIONS, arguments[_COUNT:_ALL], strict=True))
+    return arguments[:_COUNT], dict(zip(_OPTIONS, arguments[_COUNT:_ALL]))
 
 
 def _forward(*arguments) -> tuple[Tensor, Tensor, list[Tensor]]:
@@ -97,7 +97,7 @@ class _Shapes:
         self.batch, self.tokens = batch[0] if batch else 1, q.shape[token]
         self.key_heads, self.heads = q.shape[head], v.shape[head]
         cu = options["cu_seqlens"]
-        lengths = [b - a for a, b in zip(cu[:-1], cu[1:], strict=True)] if cu is not None else [self.tokens]
+        lengths = [b - a for a, b in zip(cu[:-1], cu[1:])] if cu is not None else [self.tokens]
         self.sequences = len(lengths) if cu is not None else self.batch
         self.chunks = sum((n + 63) // 64 for n in lengths)
 
@@ -130,7 +130,7 @@ def _(*arguments):
 @backward_op.register_fake
 def _(*arguments):
     tensors, options = _split(arguments)
-    named, n = dict(zip(TENSORS, tensors, strict=True)), _Shapes(tensors, options)
+    named, n = dict(zip(TENSORS, tensors)), _Shapes(tensors, options)
     grads = []
     for name in arguments[-1].split():
         x = named[name]

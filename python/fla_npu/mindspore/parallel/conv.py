@@ -146,7 +146,7 @@ class _Line(_Function):
         d_halo = mint.narrow(d_line, 0, before - halo.length, halo.length) if halo.length else d_line
         label = f"{LABEL}: rank {context.rank}, backward"
         back = RowExchange(ADAPTER, context.group, d_halo, halo.receives, halo.sends, label=label)
-        for piece, part in zip(halo.sends, back.finish(), strict=True):
+        for piece, part in zip(halo.sends, back.finish()):
             d_rows = d_rows + _padded(part, piece.start, tokens - piece.stop)
         return None, None, None, d_rows
 

@@ -179,8 +179,7 @@ class Group:
     def scatter(self, flat: Tensor, sizes: Sequence[int], counts: Sequence[int]) -> Any:
         """All to all: of `flat` the next sizes[r] elements go to rank r; counts[r] of them come from rank r."""
         pieces = [
-            mint.narrow(flat, 0, at, n) if n else None
-            for at, n in zip([0, *accumulate(sizes)][:-1], sizes, strict=True)
+            mint.narrow(flat, 0, at, n) if n else None for at, n in zip([0, *accumulate(sizes)][:-1], sizes)
         ]
         if on_device():
             return self._native_scatter(pieces, flat, counts)
@@ -206,7 +205,7 @@ class Group:
             return dist.all_to_all_single(out, sent, ordered, sizes, group=self.name, async_op=True)
 
         def arranged():
-            starts = dict(zip(order, [0, *accumulate(ordered)][:-1], strict=True))
+            starts = dict(zip(order, [0, *accumulate(ordered)][:-1]))
             parts = [mint.narrow(out, 0, starts[r], counts[r]) for r in range(self.size) if counts[r]]
             return mint.cat(parts, 0) if parts else out
 

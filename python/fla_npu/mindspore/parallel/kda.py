@@ -108,7 +108,7 @@ def npu_chunk_kda(
 def _call(context: Any, tensors: tuple, options: dict) -> tuple[Tensor, Tensor | None]:
     context = need(context)
     if context.size == 1:
-        named = dict(zip(TENSORS, tensors, strict=True))
+        named = dict(zip(TENSORS, tensors))
         cu = context.plan.cu_seqlens if context.packed else None
         return kda.npu_chunk_kda(**named, **options, cu_seqlens=cu)
     if recording():
@@ -119,7 +119,7 @@ def _call(context: Any, tensors: tuple, options: dict) -> tuple[Tensor, Tensor |
 
 def _begin(context: ContextParallel, tensors: tuple, options: dict, wanted: bool) -> tuple[Scan, int]:
     """The call and its number, once all ranks take part in it, with a gradient or without."""
-    named = dict(zip(TENSORS, tensors, strict=True))
+    named = dict(zip(TENSORS, tensors))
     scan = Scan(ADAPTER, context.group, context.plan, context.packed, named, options)
     facts = {} if scan.error else {"context": context.digest, "gradient": wanted, **scan.facts()}
     records = meet(context.group, LABEL, facts, scan.error)
@@ -128,7 +128,7 @@ def _begin(context: ContextParallel, tensors: tuple, options: dict, wanted: bool
 
 def _run(scan: Scan, tensors: tuple, train: bool) -> tuple:
     """(attn_out, final_state, saved, incoming), results without elements included."""
-    named = dict(zip(TENSORS, tensors, strict=True))
+    named = dict(zip(TENSORS, tensors))
     out, final, saved, incoming = scan.forward(named, train)
     if out is None:  # token-major, like every attn_out
         *batch, a, b, width = named["v"].shape
@@ -149,7 +149,7 @@ class _Scan(_Function):
     def forward(ctx, context: ContextParallel, options: dict, *tensors):
         ctx.needs = [
             name
-            for name, tensor, needed in zip(TENSORS, tensors, ctx.needs_input_grad[2:], strict=True)
+            for name, tensor, needed in zip(TENSORS, tensors, ctx.needs_input_grad[2:])
             if needed and tensor is not None
         ]
         ctx.scan, ctx.number = _begin(context, tensors, options, wanted=bool(ctx.needs))
@@ -166,7 +166,7 @@ class _Scan(_Function):
         tensors = ctx.saved_tensors
 
         def gradients() -> tuple:
-            named = dict(zip(TENSORS, tensors, strict=True))
+            named = dict(zip(TENSORS, tensors))
             meet_backward(ctx.scan.transport, LABEL, ctx.number)
             made = ctx.scan.backward(named, ctx.relay, ctx.incoming, d_out, d_state, ctx.needs)
             return tuple(

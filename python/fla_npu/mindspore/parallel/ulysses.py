@@ -107,7 +107,7 @@ def _meet(group: Group, layout: str, note: dict[str, Any], given: Sequence[Any])
         shapes = [tuple(x.shape) for x in given]
         check_heads(shapes, layout, group.size)
         token, head = axes_of(layout)
-        kinds = [(shape[head], str(x.dtype)) for shape, x in zip(shapes, given, strict=True)]
+        kinds = [(shape[head], str(x.dtype)) for shape, x in zip(shapes, given)]
         wants = [int(need) for need in note["needs"]]
         facts = {
             "layout": layout, "tensors": note["there"], "heads": str(kinds)[:400], "gradients": str(wants),
@@ -157,7 +157,7 @@ def _as_given(rows: Tensor, layout: str) -> Tensor:
 def _to_heads(group: Group, paths: Sequence[Way], tensors: Sequence[Tensor], layout: str) -> tuple:
     """Tensors with my tokens and all heads -> all tokens, my heads. One message each."""
     out = []
-    for way, x in zip(paths, tensors, strict=True):
+    for way, x in zip(paths, tensors):
         rows = _as_rows(x, layout)
         mine, (_, count) = way.tokens[group.rank], way.heads[group.rank]
         parts = [mint.narrow(rows, 1, *span).contiguous().reshape(-1) for span in way.heads] if mine else []
@@ -179,7 +179,7 @@ def _to_tokens(group: Group, way: Way, x: Tensor, layout: str) -> Tensor:
     if not mine:
         return _as_given(mint.zeros((0, way.total, *way.rest), dtype=x.dtype), layout)
     parts, at = [], 0
-    for (_, n), size in zip(way.heads, counts, strict=True):
+    for (_, n), size in zip(way.heads, counts):
         parts.append(mint.narrow(arrived, 0, at, size).reshape((mine, n, *way.rest)))
         at += size
     if way.shared:
@@ -190,7 +190,7 @@ def _to_tokens(group: Group, way: Way, x: Tensor, layout: str) -> Tensor:
 def _summed(way: Way, parts: Sequence[Tensor]) -> list[Tensor]:
     """One part per head, the ranks' parts of it added in float32."""
     sums: dict[int, Tensor] = {}
-    for (first, _), part in zip(way.heads, parts, strict=True):
+    for (first, _), part in zip(way.heads, parts):
         wide = part.astype(mindspore.float32)
         sums[first] = sums[first] + wide if first in sums else wide
     return [sums[first].astype(parts[0].dtype) for first in sorted(sums)]
@@ -206,7 +206,7 @@ class _ToHeads(_Function):
         ctx.ways = _meet(group, layout, note, tensors)
         ctx.number = note["number"]
         made = _to_heads(group, ctx.ways, tensors, layout)
-        ctx.mark_non_differentiable(*(x for x, need in zip(made, ctx.needs, strict=True) if not need))
+        ctx.mark_non_differentiable(*(x for x, need in zip(made, ctx.needs) if not need))
         return made if len(made) > 1 else made[0]
 
     @staticmethod
@@ -214,7 +214,7 @@ class _ToHeads(_Function):
         meet_backward(ctx.group, LABEL, ctx.number)
         found = [
             _to_tokens(ctx.group, way, grad, ctx.layout) if need else None
-            for way, grad, need in zip(ctx.ways, grads, ctx.needs, strict=True)
+            for way, grad, need in zip(ctx.ways, grads, ctx.needs)
         ]
         return None, None, None, *found
 

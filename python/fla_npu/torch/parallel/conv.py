@@ -124,6 +124,6 @@ class _Halo(torch.autograd.Function):
         meet_backward(ctx.context.group, LABEL, ctx.number)
         d_rows = d_halo.new_zeros(ctx.shape)
         back = RowExchange(ADAPTER, ctx.context.group, d_halo, halo.receives, halo.sends, label=label)
-        for piece, part in zip(halo.sends, back.finish(), strict=True):
+        for piece, part in zip(halo.sends, back.finish()):
             d_rows[piece.start : piece.stop] += part
         return None, None, None, None, d_rows

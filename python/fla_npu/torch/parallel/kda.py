@@ -90,7 +90,7 @@ def npu_chunk_kda(
 
 
 def _call(context: ContextParallel, tensors: tuple, options: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
-    named = dict(zip(TENSORS, tensors, strict=True))
+    named = dict(zip(TENSORS, tensors))
     if context.size == 1:
         cu = context.plan.cu_seqlens if context.packed else None
         return kda.npu_chunk_kda(**named, **options, cu_seqlens=cu)
@@ -107,7 +107,7 @@ def _call(context: ContextParallel, tensors: tuple, options: dict[str, Any]) -> 
 
 def _run(scan: Scan, tensors: tuple, train: bool) -> tuple:
     """(attn_out, final_state, saved, incoming), results without elements included."""
-    named = dict(zip(TENSORS, tensors, strict=True))
+    named = dict(zip(TENSORS, tensors))
     with scan.transport.awaited():
         out, final, saved, incoming = scan.forward(named, train)
     v = tensors[2]
@@ -146,7 +146,7 @@ class _FirstDerivative(torch.autograd.Function):
     @staticmethod
     def forward(scan: Scan, number: int, needs: list[str], anchor: Any, *arguments):
         tensors, (d_out, d_state, incoming, *saved) = arguments[:_COUNT], arguments[_COUNT:]
-        named = dict(zip(TENSORS, tensors, strict=True))
+        named = dict(zip(TENSORS, tensors))
         with torch.no_grad(), scan.transport.awaited():
             meet_backward(scan.transport, LABEL, number)
             grads = scan.backward(named, saved, incoming, d_out, d_state, needs)

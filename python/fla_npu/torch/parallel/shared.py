@@ -79,7 +79,7 @@ def reduce_gradients(parameters: torch.Tensor | Iterable[torch.Tensor], group: A
     total = group.total(torch.cat([x.to(device) for x in pieces]))
     sums = total.split([x.numel() for x in pieces])
     had = sums[-1].tolist()
-    for p, x, count in zip(parameters, sums[:-1], had, strict=True):
+    for p, x, count in zip(parameters, sums[:-1], had):
         if count:
             p.grad = x.reshape(p.shape).to(device=p.device, dtype=p.dtype)
 

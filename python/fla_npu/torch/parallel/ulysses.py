@@ -146,9 +146,7 @@ def _collected(group: Group, outputs, error, tokens: Sequence[int], layout: str,
 
 def _to_heads(group: Group, ways: Sequence[Way], rows: Sequence[Tensor]) -> list[Tensor]:
     """[my tokens, all heads, ..] -> [all tokens, my heads, ..]."""
-    pieces = [
-        [x.narrow(1, *way.heads[r]) for x, way in zip(rows, ways, strict=True)] for r in range(group.size)
-    ]
+    pieces = [[x.narrow(1, *way.heads[r]) for x, way in zip(rows, ways)] for r in range(group.size)]
     shapes = [
         [(way.tokens[r], way.heads[group.rank][1], *way.rest) for way in ways] for r in range(group.size)
     ]
@@ -164,12 +162,12 @@ def _to_tokens(group: Group, ways: Sequence[Way], rows: Sequence[Tensor]) -> lis
     shapes = [[(mine, way.heads[r][1], *way.rest) for way in ways] for r in range(group.size)]
     got = _exchange(group, pieces, shapes, [x.dtype for x in rows])
     out = []
-    for i, (x, way) in enumerate(zip(rows, ways, strict=True)):
+    for i, (x, way) in enumerate(zip(rows, ways)):
         if not way.shared:
             out.append(torch.cat([part[i] for part in got], 1))
             continue
         total = torch.zeros((mine, way.total, *way.rest), dtype=torch.float32, device=x.device)
-        for (first, count), part in zip(way.heads, got, strict=True):
+        for (first, count), part in zip(way.heads, got):
             total.narrow(1, first, count).add_(part[i].float())
         out.append(total.to(x.dtype))
     return out
@@ -183,7 +181,7 @@ def _exchange(group: Group, pieces, shapes, dtypes: list[torch.dtype]) -> list[l
     counts = [sum(math.prod(row[i]) * dtypes[i].itemsize for i in order) for row in shapes]
     arrived = group.scatter(torch.cat(flat), sizes, counts).wait()
     out: list[list[Any]] = [[None] * len(dtypes) for _ in shapes]
-    for row, part, made in zip(shapes, arrived.split(counts), out, strict=True):
+    for row, part, made in zip(shapes, arrived.split(counts), out):
         at = 0
         part = part.clone()  # at an address of its own: views of wider types need aligned ones
         for i in order:
@@ -207,7 +205,7 @@ class _ToHeads(torch.autograd.Function):
         ctx.group, ctx.number, ctx.ways, ctx.needed = group, number, ways, needed
         ctx.save_for_backward(anchor)  # so that a checkpoint's replay gets as far as this
         made = _to_heads(group, ways, rows)
-        ctx.mark_non_differentiable(*(x for x, need in zip(made, needed, strict=True) if not need))
+        ctx.mark_non_differentiable(*(x for x, need in zip(made, needed) if not need))
         return tuple(made)
 
     @staticmethod
@@ -218,7 +216,7 @@ class _ToHeads(torch.autograd.Function):
         at = [i for i, need in enumerate(ctx.needed) if need]
         found = _to_tokens(ctx.group, [ctx.ways[i] for i in at], [grads[i] for i in at])
         out: list[Tensor | None] = [None] * len(grads)
-        for i, grad in zip(at, found, strict=True):
+        for i, grad in zip(at, found):
             if ctx.needs_input_grad[5 + i]:
                 out[i] = grad
         return None, None, None, None, None, *out
