@@ -26,7 +26,6 @@ TOOLKIT_FILES = ("include/aclnn/acl_meta.h", "include/register/op_def.h", "lib64
 ASC_PLACES = ("lib64/cmake", "*-linux/lib64/cmake", "compiler/tikcpp/ascendc_kernel_cmake",
               "*-linux/tikcpp/ascendc_kernel_cmake", "tools/tikcpp/ascendc_kernel_cmake")  # fmt: skip
 TEMPLATE = "tools/op_project_templates/ascendc/customize/cmake/func.cmake"
-JOB_BYTES = 2 << 30  # a compile job of the toolkit, or a C++ one with template code
 
 
 class ConfigError(ValueError):
@@ -98,10 +97,11 @@ def choose_kernel_options(text: str, backend: str) -> list[str]:
 
 
 def jobs() -> int:
-    """Parallel jobs: one per CPU of the process, as far as the memory goes."""
-    cpus = len(os.sched_getaffinity(0))
-    found = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
-    return max(1, min(cpus, (int(found.group(1)) << 10) // JOB_BYTES if found else cpus))
+    """Parallel jobs: what MAX_JOBS says, else one per CPU of the process or container, as far as 2 GiB each go."""
+    sys.path.insert(0, str(ROOT / "python"))
+    from fla_npu import machine
+
+    return machine.jobs(2 << 30)
 
 
 def choose_ops(text: str) -> list[str]:

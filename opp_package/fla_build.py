@@ -31,7 +31,7 @@ def _settings(config_settings: dict | None) -> dict:
         for key in (name, f"cmake.define.{name}"):
             if key in left:
                 os.environ[name] = str(left.pop(key))
-    os.environ.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", os.environ.get("MAX_JOBS") or str(jobs()))
+    os.environ["CMAKE_BUILD_PARALLEL_LEVEL"] = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(jobs())
     return left
 
 

@@ -124,25 +124,6 @@ def test_11_wheels_for_two_chips_are_two_versions(tmp_path, monkeypatch):
     assert len(seen) == 7  # case 37, too: pip's cache of one is no hit for another
 
 
-def test_36_jobs_are_bounded_by_who_asks_and_by_memory(monkeypatch):
-    pytest.importorskip("scikit_build_core")
-    backend, config = module("fla_build"), module("build_config")
-    for environment, wanted in (
-        ({"CMAKE_BUILD_PARALLEL_LEVEL": "3", "MAX_JOBS": "5"}, "3"),
-        ({"MAX_JOBS": "5"}, "5"),
-    ):
-        for name in ("CMAKE_BUILD_PARALLEL_LEVEL", "MAX_JOBS"):
-            monkeypatch.delenv(name, raising=False)
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        backend._settings(None)
-        assert os.environ["CMAKE_BUILD_PARALLEL_LEVEL"] == wanted
-    monkeypatch.setattr(config.os, "sched_getaffinity", lambda _: range(192))
-    for memory, wanted in ((1 << 20, 1), (9 << 20, 4), (1 << 30, 192)):  # kB: 1 GB, 9 GB, 1 TB
-        monkeypatch.setattr(config.Path, "read_text", lambda _, m=memory: f"MemAvailable:   {m} kB\n")
-        assert config.jobs() == wanted
-
-
 def elf(tmp_path: Path, name: str, needed: str = "") -> bytes:
     """A library that asks for a version of the C library: a symbol of that version, imported."""
     stub = tmp_path / "libstub.so"

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import machine
 from ..errors import FlaNpuError
 
 __all__ = ["BridgeBuildError", "Compiler", "Toolchain", "find_compiler", "flags"]
@@ -28,6 +29,7 @@ __all__ = ["BridgeBuildError", "Compiler", "Toolchain", "find_compiler", "flags"
 _REPORT_SECONDS = 10.0
 _SHOWN_LINES = 60
 _LEAST_ROOM = 1 << 20
+_STEP_BYTES = 1 << 29  # of memory, for the largest source
 
 
 class BridgeBuildError(FlaNpuError):
@@ -164,17 +166,22 @@ def _advice(lines: list[str], directory: Path, killed: bool) -> str:
 
 
 def _run(commands: list[tuple[str, list[str]]], directory: Path, progress: _Progress) -> None:
-    """Run steps side by side. The first failure stops the others and is raised."""
+    """Run steps side by side, as many as there are CPUs and memory for. The first failure stops all and is raised."""
     steps: list[_Step] = []
+    waiting, most = list(commands), machine.jobs(_STEP_BYTES)
     try:
-        steps += (_Step(command, what, directory) for what, command in commands)
-        while any(step.process.poll() is None for step in steps):
+        while True:
+            running = [step for step in steps if step.process.poll() is None]
             for step in steps:
                 step.check()
-            progress.tick(", ".join(step.what for step in steps if step.process.poll() is None))
+            if not running and not waiting:
+                break
+            while waiting and len(running) < most:
+                what, command = waiting.pop(0)
+                steps.append(_Step(command, what, directory))
+                running.append(steps[-1])
+            progress.tick(", ".join(step.what for step in running))
             time.sleep(0.05)
-        for step in steps:
-            step.check()
     except BridgeBuildError:
         progress.end_line()
         raise
