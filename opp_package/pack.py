@@ -104,12 +104,13 @@ class Packer:
         libraries = {name: data for name, data in self.files.items() if name.endswith((".so", ".o"))}
         self.bom = json.dumps(emit_info.bom(head, libraries), indent=1) + "\n"
         manifest = {
-            "schema": 1,
+            "schema": 2,  # from 2 on with a digest of itself: fla_npu/manifest.py
             "build_id": self._build_id(),
             **head,
             "ops": {op.name: self._op_entry(op, files) for op in self.ops},
             "files": files,
         }
+        manifest["digest"] = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
         self._add("manifest.json", (json.dumps(manifest, indent=1) + "\n").encode())
 
     def _build_id(self) -> str:

@@ -15,14 +15,15 @@ import ctypes
 import hashlib
 import os
 import shlex
-import struct
 import threading
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 from . import opp as _opp
+from .elf import ElfFault, read_elf
 from .errors import AbiMismatch, FlaNpuError, FlaNpuWarning, OppNotFound, SymbolMissing
+from .manifest import read_file
 from .owner import refuse_mixture
 from .spec import OpSpec, names, spec
 
@@ -184,41 +185,20 @@ def _refuse_placeholders(chosen: _opp.Opp) -> None:
         )
 
 
-def _missing_bytes(path: Path) -> int:
-    """How much of an ELF library's loaded segments lies behind the end of its file.
-
-    The loader maps such a file without complaint, and the process dies of SIGBUS when it is used.
-    """
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        head = file.read(64)
-        if len(head) < 64 or head[:6] != b"\x7fELF\x02\x01":
-            return 0  # dlopen says what is wrong
-        (offset,) = struct.unpack_from("<Q", head, 32)
-        entry, count = struct.unpack_from("<HH", head, 54)
-        file.seek(offset)
-        table = file.read(entry * count)
-    if entry < 56 or len(table) < entry * count:
-        return 1
-    end = 0
-    for start in range(0, len(table), entry):
-        kind, _, begin, _, _, length = struct.unpack_from("<IIQQQQ", table, start)
-        end = max(end, begin + length) if kind == 1 else end  # PT_LOAD
-    return max(0, end - size)
-
-
 def _dlopen(path: Path | str, what: str) -> ctypes.CDLL:
     try:
-        if isinstance(path, Path) and _missing_bytes(path):
-            raise OSError("file too short, it is truncated")
+        if isinstance(path, Path):
+            # The system's loader maps a damaged library without complaint, and the process dies of it.
+            read_elf(read_file(path))
         return ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
     except PermissionError as error:
         raise AbiMismatch(
             f"{what} {path} cannot be loaded: permission denied for uid {os.getuid()}; make it readable "
             "(chmod a+rX) or run as its owner"
         ) from error
-    except (OSError, UnicodeDecodeError) as error:
-        text = str(error) if isinstance(error, OSError) else repr(error.object)
+    except (OSError, UnicodeDecodeError, ElfFault) as error:
+        text = repr(error.object) if isinstance(error, UnicodeDecodeError) else str(error)
+        text = f"it {text}" if isinstance(error, ElfFault) else text
         if "cannot open shared object" in text and not text.startswith(str(path)):
             raise OppNotFound(
                 f"{what} {path} needs a library that is not there: {text}. For a CANN build, source "
@@ -284,13 +264,11 @@ def _check_packed(chosen: _opp.Opp, path: Path) -> None:
     manifest = chosen.manifest_of(path)
     entry = next((e for n, e in manifest.get("files", {}).items() if str(path).endswith(f"/{n}")), {})
     try:
-        data = path.read_bytes() if entry.get("sha256") else b""
+        data = read_file(path) if entry.get("sha256") else b""
     except OSError:
         return  # opening it says why
     if not data or hashlib.sha256(data).hexdigest() == entry["sha256"]:
         return
-    from .check_symbols.elf import ElfFault, read_elf  # only here: it takes its time to import
-
     wanted = manifest.get("build_id", "")
     try:
         found = read_elf(data).build_id

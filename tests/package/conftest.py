@@ -65,7 +65,7 @@ def look(monkeypatch):
         data = json.loads(out.getvalue())
         text = "\n".join(f["text"] for f in data.get("findings", [])) + err.getvalue()
         row = data.get("ops", {}).get(fake_opp.OP, {})
-        return SimpleNamespace(status=status, data=data, text=text, row=row)
+        return SimpleNamespace(status=status, data=data, text=text, row=row, reason=err.getvalue())
 
     return run
 

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 from fla_npu import spec
+from fla_npu.manifest import digest
 
 BUILD = "0123456789abcdef0123456789abcdef"
 OP = "chunk_fwd_h"
@@ -39,12 +40,14 @@ def symbols_of(op: str) -> tuple[str, str]:
     return spec.spec(op).symbols
 
 
-def make_vendor(vendor: Path, ops: tuple[str, ...] = (OP,), soc: str = "ascend910b") -> Path:
-    """One vendor directory of the twin with complete operators."""
-    api = identity() + functions(*(s for op in ops for s in symbols_of(op)))
+def make_vendor(
+    vendor: Path, ops: tuple[str, ...] = (OP,), soc: str = "ascend910b", build: str = BUILD
+) -> Path:
+    """One vendor directory of the twin with complete operators; without a build it is somebody else's."""
+    api = identity(build) + functions(*(s for op in ops for s in symbols_of(op)))
     library(vendor / "op_api/lib/libcust_opapi.so", api)
-    library(vendor / "op_api/lib/libfla_twin.so", identity())
-    library(vendor / TILING, identity() + functions(*(f"fla_plan_{op}" for op in ops)))
+    library(vendor / "op_api/lib/libfla_twin.so", identity(build))
+    library(vendor / TILING, identity(build) + functions(*(f"fla_plan_{op}" for op in ops)))
     for op in ops:
         op_type = spec.spec(op).aclnn.removeprefix("aclnn")
         header = vendor / f"op_api/include/aclnn_{op}.h"
@@ -52,7 +55,7 @@ def make_vendor(vendor: Path, ops: tuple[str, ...] = (OP,), soc: str = "ascend91
         header.write_text(f"// {op}\n")
         library(
             vendor / IMPL / f"kernel/{soc}/{op}/{op_type}.so",
-            identity() + f"const int fla_kernel_{op} = 1;\n",
+            identity(build) + f"const int fla_kernel_{op} = 1;\n",
         )
     return vendor
 
@@ -65,8 +68,9 @@ def write_manifest(root: Path, with_ops: tuple[str, ...] = (OP,), **changes: obj
         if path.is_file() and path.name != "manifest.json"
     }
     entries = {op: {"prototype_hash": spec.spec(op).prototype_hash} for op in with_ops}
-    manifest = {"build_id": BUILD, "backend": "twin", "socs": ["ascend910b"], "ops": entries, "files": files}
-    (root / "manifest.json").write_text(json.dumps(manifest | changes))
+    manifest = {"schema": 2, "build_id": BUILD, "backend": "twin", "socs": ["ascend910b"], "ops": entries}
+    manifest |= {"files": files, **changes}
+    (root / "manifest.json").write_text(json.dumps({**manifest, "digest": digest(manifest)}))
 
 
 def make_opp(root: Path, ops: tuple[str, ...] = (OP,)) -> Path:

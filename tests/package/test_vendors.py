@@ -120,7 +120,7 @@ def test_upgrade_and_downgrade_leave_nothing_of_the_other(home, release, tmp_pat
 def test_side_by_side_with_another_vendor(home, release, tmp_path, look, monkeypatch):
     """In CANN's own root: the other vendor keeps its files, its place in the order and its libraries."""
     cann = tmp_path / "cann opp"
-    fake_opp.make_vendor(cann / "vendors/other", soc="ascend910b")
+    fake_opp.make_vendor(cann / "vendors/other", build="")
     (cann / "vendors/config.ini").write_text("; by hand\nload_priority=other, fla_npu ,third\n")
     before = tree(cann)
     vendors.install(release, cann)
@@ -305,9 +305,9 @@ def test_config_ini_keeps_its_mode_and_a_vendors_folder_may_be_named(home, relea
     config.chmod(0o640)
     run = vendors.pack(release, tmp_path)
     assert sh(run, f"--install-path={config.parent}/").status == 0
-    assert config.read_text() == "load_priority=fla_npu,other\n" and config.stat().st_mode & 0o777 == 0o640
+    assert config.read_bytes() == b"load_priority=fla_npu,other\r\n" and config.stat().st_mode & 0o777 == 0o640
     assert sh(run, "--uninstall", f"--install-path={config.parent}").status == 0
-    assert config.read_text() == "load_priority=other\n" and config.stat().st_mode & 0o777 == 0o640
+    assert config.read_bytes() == b"load_priority=other\r\n" and config.stat().st_mode & 0o777 == 0o640
     assert [p.name for p in config.parent.iterdir()] == ["config.ini"]
 
 

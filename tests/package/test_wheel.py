@@ -78,7 +78,7 @@ def test_no_alias_no_duplicate_no_framework(wheel):
     assert not any(name.endswith("libopapi.so") for name in members)
     contents = [archive.read(name) for name in members]
     assert len(set(contents)) == len(contents), "two copies of one library"
-    from fla_npu.check_symbols.elf import read_elf
+    from fla_npu.elf import read_elf
 
     system = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2"}
     loaders = {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}

@@ -10,13 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..opp import parse_manifest
-from .checks import Vendor
-from .tree import InputError, Place, read_input
+from ..manifest import MAX_JSON, parse_manifest, read_file
+from .tree import InputError, finding, read_input
+from .vendor import read_place
 
 __all__ = ["Release", "compare", "read_release"]
 
 
+# Errors of a release by itself are not asked for here: an old one may lack what today's contracts have.
 @dataclass
 class Release:
     """What callers rely on. `prototypes` is None when nothing says them (no manifest)."""
@@ -26,16 +27,18 @@ class Release:
     prototypes: dict[str, str] | None = None  # aclnn name -> parameter list
     kernels: dict[str, set[str]] = field(default_factory=dict)  # operator -> chips
     about: dict[str, str] = field(default_factory=dict)  # version, backend, arch, cann
+    damage: list[dict] = field(default_factory=list)  # what of it can't be trusted
 
 
-def read_release(path: str, places: list[Place] | None = None) -> Release:
+def read_release(path: str) -> Release:
     """A release from a manifest, or from an OPP whose libraries are read. InputError when it is neither."""
     file = Path(path)
     if file.is_file() and file.suffix == ".json":
         try:
-            manifest = parse_manifest(file.read_bytes())
-        except (OSError, ValueError, RecursionError) as error:
-            raise InputError(f"{path} is no manifest of an OPP: {error}") from error
+            manifest = parse_manifest(read_file(file, MAX_JSON))
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise InputError(f"{path} is no manifest of an OPP: {why}") from error
         if "ops" not in manifest:
             raise InputError(f"{path} is no manifest of an OPP: it lists no operators ('ops')")
         release = _from_manifest(path, manifest)
@@ -43,11 +46,10 @@ def read_release(path: str, places: list[Place] | None = None) -> Release:
             symbol for name in release.prototypes or {} for symbol in (name, f"{name}GetWorkspaceSize")
         }
         return release
-    found = [
-        Vendor(place, prefix, None) for place in places or [read_input(file)] for prefix in place.vendors
-    ]
+    found, findings = read_place(read_input(file), None)
     manifest = next((vendor.manifest for vendor in found if vendor.manifest), {})
     release = _from_manifest(path, manifest)
+    release.damage = [f for f in findings if f["level"] == "damage"]
     for vendor in found:
         if vendor.api is not None:
             release.symbols |= {name for name in vendor.api.functions if name.startswith("aclnn")}
@@ -88,10 +90,12 @@ def _how_changed(old: str, new: str) -> str:
 def compare(old: Release, new: Release) -> dict:
     """{"added": [...], "removed": [...], "changed": [...], "findings": [...]}; findings as check_symbols has them."""
     result: dict = {"against": old.path, "added": [], "removed": [], "changed": [], "findings": []}
+    for which, release in (("older", old), ("newer", new)):
+        result["findings"] += [f | {"text": f"the {which} release: {f['text']}"} for f in release.damage]
 
     def note(kind: str, text: str, op: str = "", level: str = "error") -> None:
         result[kind].append(text)
-        result["findings"].append({"level": level, "where": new.path, "op": op, "text": f"{kind}: {text}"})
+        result["findings"].append(finding(level, new.path, f"{kind}: {text}", op))
 
     for symbol in sorted(old.symbols - new.symbols):
         note("removed", f"symbol {symbol}")
@@ -100,7 +104,7 @@ def compare(old: Release, new: Release) -> dict:
     if old.prototypes is None or new.prototypes is None:
         missing = old.path if old.prototypes is None else new.path
         text = f"{missing} has no manifest: parameter lists can't be compared, symbols are"
-        result["findings"].append({"level": "warning", "where": new.path, "op": "", "text": text})
+        result["findings"].append(finding("warning", new.path, text))
     for name in sorted(set(old.prototypes or {}) & set(new.prototypes or {})):
         if old.prototypes[name] != new.prototypes[name]:
             note(

@@ -9,11 +9,12 @@ A wrong one of them is met by the first call that needs it, as 561003, and not b
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 
+from ..manifest import parse_object
 from ..spec import ACL_DTYPE, OpSpec
 
 __all__ = ["PLACEHOLDER", "check_kernels", "simplified_keys", "snake"]
@@ -67,8 +68,8 @@ def simplified_keys(op: OpSpec) -> set[str]:
 class _Reader:
     """JSON files of one vendor; what can't be understood is a finding, once."""
 
-    def __init__(self, files: Callable[[str], bytes | None], error: Callable[[str, str], None]) -> None:
-        self.files, self.error, self.seen = files, error, {}
+    def __init__(self, files: Callable[[str], bytes | None], report: Callable[..., None]) -> None:
+        self.files, self.report, self.seen = files, report, {}
 
     def json(self, name: str) -> dict:
         """The file's object; {} with a finding when it is missing, damaged or no object."""
@@ -76,24 +77,24 @@ class _Reader:
             self.seen[name] = {}
             data = self.files(name)
             if data is None:
-                self.error(f"{name} can't be had: CANN's run time looks there", "")
+                self.report("error", f"{name} can't be had: CANN's run time looks there")
                 return {}
             try:
-                found = json.loads(data)
-                if not isinstance(found, dict):
-                    raise ValueError(f"a {type(found).__name__} where an object must be")
-                self.seen[name] = found
-            except (ValueError, RecursionError) as why:
-                self.error(f"{name} is damaged: {why}", "")
+                self.seen[name] = parse_object(data)
+            except ValueError as why:
+                self.report("damage", f"{name} is damaged: {why}")
         return self.seen[name]
 
 
-def check_kernels(ops: list[OpSpec], soc: str, files: dict[str, str], read, error) -> None:
+def check_kernels(ops: list[OpSpec], soc: str, files: dict[str, str], read, report) -> None:
     """Findings about one chip of one vendor.
 
-    files: paths inside the vendor. read(path) -> bytes. error(text, operator) takes a finding.
+    files: paths inside the vendor. read(path) -> bytes. report(level, text, operator) takes a finding.
     """
-    reader = _Reader(lambda name: read(name) if name in files else None, error)
+    reader, error = (
+        _Reader(lambda name: read(name) if name in files else None, report),
+        partial(report, "error"),
+    )
     info = reader.json(f"{IMPL}/config/{soc}/aic-{soc}-ops-info.json")
     index = reader.json(f"{IMPL}/kernel/config/{soc}/binary_info_config.json")
     for op in ops:
@@ -105,7 +106,7 @@ def check_kernels(ops: list[OpSpec], soc: str, files: dict[str, str], read, erro
                 f"{soc}: kernel/config/{soc}/{snake(op_type)}.json is missing, the name derived from {op_type}",
                 op.name,
             )
-    _check_objects(soc, files, read, error)
+    _check_objects(soc, files, read, report)
 
 
 def _get(tree: object, *keys: str) -> object:
@@ -193,12 +194,11 @@ def _check_about(op: OpSpec, op_type: str, soc: str, path: str, about: dict, rea
             error(f"{soc}: the description of {stem} is wrong: {text}", op.name)
     kernel = reader.files(f"{IMPL}/kernel/{path}")
     if kernel is not None and about.get("sha256") != hashlib.sha256(kernel).hexdigest():
-        error(
-            f"{soc}: {stem}{path[path.rfind('.') :]} is not the object that its description hashes", op.name
-        )
+        text = f"{soc}: {stem}{path[path.rfind('.') :]} is not the object that its description hashes"
+        reader.report("damage", text, op.name)
 
 
-def _check_objects(soc: str, files: dict[str, str], read, error) -> None:
+def _check_objects(soc: str, files: dict[str, str], read, report) -> None:
     """Kernel objects are ELF files with device code; a placeholder is none."""
     for name in files:
         if name.startswith(f"{IMPL}/kernel/{soc}/") and name.endswith(".o"):
@@ -206,8 +206,7 @@ def _check_objects(soc: str, files: dict[str, str], read, error) -> None:
             if head is None:
                 continue  # it has been said
             if PLACEHOLDER in head[:4096]:
-                error(
-                    f"{name} is a placeholder of a recorded toolkit, no device code: this OPP can't run", op
-                )
+                text = f"{name} is a placeholder of a recorded toolkit, no device code: this OPP can't run"
+                report("error", text, op)
             elif not head.startswith(b"\x7fELF"):
-                error(f"{name} is no ELF object: CANN's run time can't load it", op)
+                report("damage", f"{name} is no ELF object: CANN's run time can't load it", op)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TextIO
 
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.text import Text
 __all__ = ["print_comparison", "print_report"]
 
 COLOURS = {"ok": "green", "unknown": "yellow"}
+LEVELS = {"damage": "bold red", "error": "red", "warning": "yellow"}
 
 
 def _mark(value: object) -> Text:
@@ -29,15 +31,31 @@ def _kernels(kernels: dict[str, bool]) -> Text:
     )
 
 
+def _print_findings(console: Console, findings: list[dict]) -> None:
+    """Every finding names its place: several packages may have been given."""
+    for finding in findings:
+        style = LEVELS.get(finding["level"], "green")
+        subject = f"{finding['op']}: " if finding["op"] else ""
+        console.print(
+            Text.assemble((finding["level"], style), f" {subject}{finding['text']}  [{finding['where']}]")
+        )
+
+
+def _verdict(console: Console, result: dict, good: str, bad: Callable[[int], str]) -> None:
+    """One line; warnings and notes do not count."""
+    counts = [sum(f["level"] == level for f in result["findings"]) for level in ("damage", "error")]
+    parts = [f"damaged in {counts[0]} place{'s' if counts[0] != 1 else ''}"] if counts[0] else []
+    parts += [bad(counts[1])] if counts[1] else []
+    console.print(Text(", ".join(parts) or good, style="red" if parts else "green"))
+
+
 def print_comparison(result: dict, file: TextIO | None = None) -> None:
     """What the newer release lacks, changed and added, and the verdict."""
     console = Console(soft_wrap=True, file=file)
-    for finding in result["findings"]:
-        style = {"error": "red", "warning": "yellow"}.get(finding["level"], "green")
-        console.print(Text.assemble((finding["level"], style), f" {finding['text']}  [{finding['where']}]"))
-    errors = sum(f["level"] == "error" for f in result["findings"])
-    verdict = f"{errors} incompatible with {result['compare']['against']}" if errors else "compatible"
-    console.print(Text(verdict, style="red" if errors else "green"))
+    # The operator is part of what such a finding says.
+    _print_findings(console, [f | {"op": ""} for f in result["findings"]])
+    against = result["compare"]["against"]
+    _verdict(console, result, "compatible", lambda number: f"{number} incompatible with {against}")
 
 
 def print_report(result: dict, file: TextIO | None = None) -> None:
@@ -64,18 +82,5 @@ def print_report(result: dict, file: TextIO | None = None) -> None:
             _kernels(row["kernels"]) if rest else "",
         )
     console.print(table)
-    # Every finding names its place: several packages may have been given.
-    for finding in result["findings"]:
-        subject = f"{finding['op']}: " if finding["op"] else ""
-        style = "red" if finding["level"] == "error" else "yellow"
-        console.print(
-            Text.assemble((finding["level"], style), f" {subject}{finding['text']}  [{finding['where']}]")
-        )
-    # Warnings do not make a package incomplete; only errors count.
-    errors = sum(f["level"] == "error" for f in result["findings"])
-    console.print(
-        Text(
-            "complete" if result["ok"] else f"{errors} problem{'s' if errors != 1 else ''}",
-            style="green" if result["ok"] else "red",
-        )
-    )
+    _print_findings(console, result["findings"])
+    _verdict(console, result, "complete", lambda number: f"{number} problem{'s' if number != 1 else ''}")

@@ -1,26 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finding the vendors in whatever the user named: wheel, package, OPP, vendor directory, library.
 
-Everything becomes a Place: files by their path relative to the OPP root, read when asked for.
+Everything becomes a Place: files by their path relative to the OPP root, read when asked for. What is there and
+can't be a file of an OPP is one of its faults.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import zipfile
-import zlib
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-__all__ = ["InputError", "Place", "read_input"]
+from ..manifest import kind_of, parse_priority, read_file
+from .archive import Archive
+
+__all__ = ["CONFIG", "LIBRARY", "InputError", "Place", "finding", "read_input", "status_of"]
 
 LIBRARY = "op_api/lib/libcust_opapi.so"
+CONFIG = "vendors/config.ini"
+VENDOR_PARTS = ("op_api", "op_impl")
+MAX_ENTRIES = 200_000  # files and folders of an OPP; it has some hundred
 
 
 class InputError(Exception):
     """The input is nothing that could hold an OPP, or can't be read."""
+
+
+def finding(level: str, where: str, text: str, op: str = "") -> dict:
+    """A finding is plain data, as --json prints it: a level (damage, error, warning, note), a place, a text.
+
+    `op` is the operator it is about, "" when it is about the whole place.
+    """
+    return {"level": level, "where": where, "op": op, "text": text}
+
+
+def status_of(findings: list[dict]) -> int:
+    """2: not what was packed, 1: something is missing or wrong, 0: all is there."""
+    levels = {f["level"] for f in findings}
+    return 2 if "damage" in levels else 1 if "error" in levels else 0
 
 
 @dataclass
@@ -30,58 +51,71 @@ class Place:
     path: str
     kind: str
     files: dict[str, Callable[[], bytes]] = field(default_factory=dict)
-    faults: dict[str, str] = field(default_factory=dict)  # file -> why it can't be read
-    links: dict[str, str] = field(default_factory=dict)  # file -> target
+    faults: dict[str, str] = field(default_factory=dict)  # name -> why it is no file
+    folders: set[str] = field(default_factory=set)
+    links: dict[str, str] = field(default_factory=dict)  # name -> target
+    shared: bool = False  # other vendors lie beside what was asked for
     arch: str = ""
 
     @property
     def vendors(self) -> list[str]:
         """Vendor folders ('vendors/x/'), first choice first. A vendor has an op_api or op_impl folder."""
         pattern = re.compile(r"^((?:vendors/[^/]+/)|)(?:op_api|op_impl)/")
-        found = sorted({m.group(1) for name in [*self.files, *self.faults] if (m := pattern.match(name))})
-        order = self._load_priority()
-        return sorted(
-            found,
-            key=lambda v: (
-                order.index(v.split("/")[1]) if "/" in v and v.split("/")[1] in order else len(order)
-            ),
-        )
+        names = [*self.files, *self.faults, *(f"{name}/" for name in self.folders)]
+        found = sorted({m.group(1) for name in names if (m := pattern.match(name))})
+        order = self.priority() or []
+        rank = {f"vendors/{name}/": number for number, name in reversed(list(enumerate(order)))}
+        return sorted(found, key=lambda vendor: rank.get(vendor, len(order)))
 
-    def _load_priority(self) -> list[str]:
-        if "vendors/config.ini" not in self.files:
-            return []
-        text = self.files["vendors/config.ini"]().decode("utf-8", "replace")
-        line = re.search(r"^\s*load_priority\s*=\s*(.*)$", text, re.M)
-        return [name.strip() for name in line.group(1).split(",")] if line else []
+    def priority(self) -> list[str] | None:
+        """What config.ini names, None when it can't be read or names nothing."""
+        try:
+            return parse_priority(self.files[CONFIG]()) if CONFIG in self.files else None
+        except OSError:
+            return None
 
 
 def read_input(path: Path) -> Place:
     """Recognise what `path` is and list its files; reads no library yet."""
     try:
         if path.is_symlink() and not path.exists():
-            raise InputError(f"{path} is a dangling link to {path.readlink()}")
-        if not path.exists():
-            raise InputError(f"{path} does not exist")
-        if path.is_file():
-            return _wheel(path) if zipfile.is_zipfile(path) else _library(path)
-        return _folder(path)
+            raise InputError(f"{path} is a dangling link to {os.readlink(path)}")
+        mode = os.stat(path).st_mode
+        if stat.S_ISDIR(mode):
+            return _folder(path)
+        if not stat.S_ISREG(mode):
+            raise InputError(f"{path} is {kind_of(mode)}: neither a file nor a folder")
+        return _wheel(path) if path.suffix == ".whl" or _starts_with(path, b"PK") else _library(path)
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist") from error
     except PermissionError as error:
         raise InputError(
             f"permission denied: {error.filename}; run as its owner or make it readable"
         ) from error
-    except (OSError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} can't be read: {error}") from error
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a circle of links
+        raise InputError(f"{path} can't be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _starts_with(path: Path, head: bytes) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(head)) == head
 
 
 def _wheel(path: Path) -> Place:
     """Members below fla_npu/opp, whether at the top or in the wheel's .data folder."""
-    archive = zipfile.ZipFile(path)
+    try:
+        archive = Archive(path)
+    except ValueError as error:
+        what = "a damaged or incomplete wheel" if path.suffix == ".whl" else "a damaged zip file"
+        raise InputError(f"{path} is {what}: {error}; fetch it again") from error
     place = Place(str(path), "wheel")
     pattern = re.compile(r"^(?:[^/]+\.data/(?:platlib|purelib)/)?[^/]+/opp/(.+[^/])$")
-    for name in archive.namelist():
+    for name in [*archive.members, *archive.faults]:
         member = pattern.match(name)
-        if member:
-            place.files[member.group(1)] = lambda name=name: _member(archive, name)
+        if name in archive.faults:
+            place.faults[member.group(1) if member else name] = archive.faults[name]
+        elif member:
+            place.files[member.group(1)] = partial(archive.read, name)
     tag = re.search(r"(x86_64|aarch64)\.whl$", path.name)
     place.arch = tag.group(1) if tag else ""
     if not place.vendors:
@@ -89,55 +123,102 @@ def _wheel(path: Path) -> Place:
     return place
 
 
-def _member(archive: zipfile.ZipFile, name: str) -> bytes:
-    try:
-        return archive.read(name)
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise InputError(f"{archive.filename} is damaged at {name}: {error}; fetch it again") from error
-
-
 def _library(path: Path) -> Place:
-    if path.suffix == ".whl":
-        raise InputError(f"{path} is no zip file: a damaged or incomplete wheel; fetch it again")
-    if path.suffix != ".so" and not path.read_bytes().startswith(b"\x7fELF") and path.stat().st_size:
+    if path.suffix != ".so" and not _starts_with(path, b"\x7fELF") and path.stat().st_size:
         raise InputError(f"{path} is neither a wheel nor a library")
-    return Place(str(path), "library", {LIBRARY: path.read_bytes})
+    return Place(str(path), "library", {LIBRARY: partial(read_file, path)})
 
 
 def _folder(path: Path) -> Place:
-    root, below = _root_of(path), ""
-    if root is None and any(path.glob("*/op_api")):
-        root, below = path, "vendors/"  # vendors in a folder of another name: calls take it, too
+    root, start, below = _root_of(path)
     if root is None:
         raise InputError(
             f"{path} holds no OPP: no vendors/, op_api/, op_impl/ or opp/ below it, and no fla_npu package"
         )
-    kind = "OPP" if below or (root / "vendors").is_dir() else "vendor"
-    place = Place(str(root), kind)
-    for file in sorted(root.rglob("*")):
-        name = below + file.relative_to(root).as_posix()
-        if file.is_dir() and not os.access(file, os.R_OK | os.X_OK):
-            raise PermissionError(13, "Permission denied", str(file))  # or its files would seem missing
-        if file.is_symlink():
-            place.links[name] = str(file.readlink())
-        if file.is_file():
-            place.files[name] = file.read_bytes
-        elif file.is_symlink():
-            place.faults[name] = f"is a dangling link to {file.readlink()}"
-        elif file.suffix == ".so" and file.is_dir():
-            place.faults[name] = "is a directory"
+    kinds = {"": "OPP" if (root / "vendors").is_dir() else "vendor", "vendors/": "vendors"}
+    place = Place(str(root), kinds.get(below, "vendor"))
+    if start != root:  # one of several vendors: with what the root says of all
+        place.shared = True
+        for name in ("manifest.json", CONFIG):
+            if (root / name).is_file():
+                place.files[name] = partial(read_file, root / name)
+    _walk(place, start, below)
+    place.files = dict(sorted(place.files.items()))
     return place
 
 
-def _root_of(path: Path) -> Path | None:
-    """The OPP root, or the vendor directory itself when it stands alone."""
+def _root_of(path: Path) -> tuple[Path | None, Path, str]:
+    """The OPP's root, the folder to read, and what the names of its files begin with."""
+    path = path.absolute()
+    if any((path / part).is_dir() for part in VENDOR_PARTS):
+        if path.parent.name != "vendors":
+            return path, path, ""  # a vendor directory alone
+        if sum(p.is_dir() for p in path.parent.iterdir()) > 1:
+            return path.parent.parent, path, f"vendors/{path.name}/"
+        return path.parent.parent, path.parent.parent, ""
     if path.name == "vendors":
-        return path.parent
-    if (path / "op_api").is_dir() or (path / "op_impl").is_dir():
-        # A vendor inside an OPP keeps its manifest; only this vendor's files are looked at otherwise.
-        alone = path.parent.name != "vendors" or sum(p.is_dir() for p in path.parent.iterdir()) > 1
-        return path if alone else path.parent.parent
-    for candidate in (path, path / "opp", path / "fla_npu" / "opp", path / "python" / "fla_npu" / "opp"):
-        if (candidate / "vendors").is_dir():
-            return candidate
-    return None
+        return path.parent, path.parent, ""
+    for root in (path, path / "opp", path / "fla_npu" / "opp", path / "python" / "fla_npu" / "opp"):
+        if (root / "vendors").is_dir():
+            return root, root, ""
+    if any(path.glob("*/op_api")):  # vendors in a folder of another name: calls take it, too
+        return path, path, "vendors/"
+    return None, path, ""
+
+
+def _walk(place: Place, start: Path, below: str) -> None:
+    """Every file below `start`; a link to a folder is followed when it leads to a vendor, or stays inside."""
+    inside = os.path.realpath(start) + os.sep
+    todo, seen, count = [(str(start), below)], set(), 0
+    while todo:
+        folder, prefix = todo.pop()
+        try:
+            about = os.stat(folder)
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError as error:
+            place.faults[prefix.rstrip("/") or "."] = _unreadable(error)
+            continue
+        if (about.st_dev, about.st_ino) in seen:
+            continue  # a circle of links, or one folder under two names
+        seen.add((about.st_dev, about.st_ino))
+        count += len(entries)
+        if count > MAX_ENTRIES:
+            raise InputError(f"{start} has more than {MAX_ENTRIES} files: it is no OPP")
+        todo += [
+            (entry.path, f"{name}/")
+            for entry in entries
+            if _take(place, entry, name := prefix + entry.name, inside)
+        ]
+
+
+def _take(place: Place, entry: os.DirEntry, name: str, inside: str) -> bool:
+    """Puts one entry of a folder where it belongs; True when it is a folder to read."""
+    try:
+        if entry.is_symlink():
+            place.links[name] = os.readlink(entry.path)
+        mode = entry.stat().st_mode
+    except FileNotFoundError:
+        place.faults[name] = f"is a dangling link to {place.links.get(name, '?')}"
+        return False
+    except OSError as error:  # a circle of links, among others
+        place.faults[name] = _unreadable(error)
+        return False
+    if stat.S_ISREG(mode):
+        place.files[name] = partial(read_file, entry.path)
+    elif not stat.S_ISDIR(mode):
+        place.faults[name] = f"is {kind_of(mode)}, not a file"
+    elif name not in place.links or os.path.realpath(entry.path).startswith(inside):
+        place.folders.add(name)
+        return True
+    else:
+        vendor = any(os.path.isdir(os.path.join(entry.path, part)) for part in VENDOR_PARTS)
+        if vendor and re.fullmatch(r"vendors/[^/]+", name):
+            place.folders.add(name)
+            return True
+        place.faults[name] = f"is a link to the folder {place.links[name]}, outside of the OPP"
+    return False
+
+
+def _unreadable(error: OSError) -> str:
+    hint = "; run as its owner or make it readable" if isinstance(error, PermissionError) else ""
+    return f"can't be read: {(error.strerror or str(error)).lower()}{hint}"

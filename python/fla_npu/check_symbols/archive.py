@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A wheel's zip file, read with suspicion: every member is verified, and none is unpacked beyond its bounds.
+
+What an installer would do with a member must not be a matter of taste: its name leads into the package, it is
+there once, it is a plain file, its two headers agree, no byte of the archive belongs to nobody, and RECORD has
+its hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import lzma
+import stat
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+
+from ..manifest import MAX_FILE, MAX_JSON
+
+__all__ = ["Archive"]
+
+MAX_TOTAL = 1 << 30  # bytes of all members
+METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA}
+KINDS = {0, stat.S_IFREG, stat.S_IFDIR}
+BROKEN = (  # what zipfile raises on bytes it does not expect
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, NotImplementedError),
+    *(RuntimeError, ValueError, KeyError, IndexError, OverflowError, OSError),
+)
+
+
+class Archive:
+    """The members of a zip file by name, and `faults`: member -> what is wrong with it. ValueError: no zip file."""
+
+    def __init__(self, path: Path) -> None:
+        self.faults: dict[str, str] = {}
+        with path.open("rb") as file:
+            _check_end(file, path.stat().st_size)
+            try:
+                self.zip = zipfile.ZipFile(path)
+                self.members = {info.filename: info for info in self.zip.infolist()}
+                self._check_names()
+                self._check_headers(file)
+            except BROKEN as error:
+                raise ValueError(f"{error or type(error).__name__}") from error
+        if sum(info.file_size for info in self.zip.infolist()) > MAX_TOTAL:
+            raise ValueError(f"it unpacks to more than {MAX_TOTAL >> 30} GiB")
+        self._check_contents()
+
+    def read(self, name: str) -> bytes:
+        """A member's bytes; OSError when it has none that can be trusted."""
+        info = self.members[name]
+        try:
+            with self.zip.open(info) as member:
+                data = member.read(MAX_FILE + 1)
+        except BROKEN as error:
+            raise OSError(f"{error or type(error).__name__}") from error
+        if len(data) != info.file_size:
+            raise OSError(f"{len(data)} bytes, its header says {info.file_size}")
+        return data
+
+    def _fault(self, name: str, text: str) -> None:
+        self.faults.setdefault(name, text)
+
+    def _check_names(self) -> None:
+        # Installers differ in what they do with each of these, and none of them comes from a build.
+        seen: set[str] = set()
+        folders = {name[:at] for name in self.members for at, char in enumerate(name) if char == "/"}
+        for info in self.zip.infolist():
+            name, parts = info.orig_filename, info.orig_filename.split("/")
+            if ".." in parts or "" in parts[:-1] or "\\" in name or "\0" in name or not name:
+                self._fault(info.filename, "has a name that leads out of the package")
+            if info.filename in seen or info.filename in folders:
+                self._fault(info.filename, "is there twice: which one is installed is a matter of luck")
+            seen.add(info.filename)
+            if info.flag_bits & 1:
+                self._fault(info.filename, "is encrypted")
+            elif info.compress_type not in METHODS:
+                self._fault(
+                    info.filename, f"is packed by method {info.compress_type}, which pip does not know"
+                )
+            if stat.S_IFMT(info.external_attr >> 16) not in KINDS:
+                self._fault(info.filename, "is a link or a device, a wheel has files only")
+            if info.file_size > MAX_FILE:
+                self._fault(
+                    info.filename, f"unpacks to {info.file_size} bytes, no file of an OPP has so many"
+                )
+
+    def _check_headers(self, file) -> None:
+        """Each member has a header of its own and a line in the directory; members follow one another."""
+        end, slack = 0, 0
+        for info in sorted(self.zip.infolist(), key=lambda i: i.header_offset):
+            file.seek(info.header_offset)
+            _, _, flags, method, _, _, *sizes, name, extra = struct.unpack("<4s5H3L2H", file.read(30))
+            wanted = [info.CRC, info.compress_size, info.file_size]
+            streamed = flags & 8  # its sizes follow behind it, in up to 24 bytes
+            if (flags, method) != (info.flag_bits, info.compress_type) or sizes != wanted and not streamed:
+                self._fault(info.filename, "has two headers that contradict each other")
+            if not end <= info.header_offset <= end + slack:
+                self._fault(
+                    info.filename, "overlaps with another member, or follows bytes that belong to none"
+                )
+            end, slack = info.header_offset + 30 + name + extra + info.compress_size, 24 if streamed else 0
+        if not end <= self.zip.start_dir <= end + slack:
+            raise ValueError("bytes before its directory belong to no member")
+
+    def _check_contents(self) -> None:
+        # Every member, also those that are no part of the OPP: the wheel is used as a whole.
+        hashes = {}
+        for name in self.members:
+            if name not in self.faults and not name.endswith("/"):
+                try:
+                    hashes[name] = hashlib.sha256(self.read(name)).digest()
+                except OSError as why:
+                    self._fault(name, f"is damaged: {why}")
+        record = next((name for name in hashes if name.endswith(".dist-info/RECORD")), None)
+        if record and self.members[record].file_size <= MAX_JSON:
+            self._check_record(record, hashes)
+
+    def _check_record(self, record: str, hashes: dict[str, bytes]) -> None:
+        """RECORD lists every file but itself, nearly always with a hash."""
+        try:
+            rows = list(csv.reader(self.read(record).decode().splitlines()))
+        except (UnicodeDecodeError, csv.Error) as error:
+            self._fault(record, f"can't be understood: {error}")
+            return
+        listed = {row[0]: row[1] for row in rows if len(row) > 1}
+        for name in sorted(listed.keys() - hashes.keys() - self.faults.keys()):
+            self._fault(name, "is missing; RECORD lists it")
+        for name, digest in hashes.items():
+            if name not in listed:
+                self._fault(name, "is not listed in RECORD")
+            elif listed[name].startswith("sha256="):
+                found = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+                if listed[name] != f"sha256={found}":
+                    self._fault(name, "is not the file that was packed (its sha256 differs from RECORD)")
+
+
+def _check_end(file, size: int) -> None:
+    """The last record closes the file, and what it promises is bounded."""
+    file.seek(max(0, size - 65557))
+    tail = file.read()
+    at = tail.rfind(b"PK\5\6")
+    if at < 0 or len(tail) < at + 22:
+        raise ValueError("its end is missing")
+    _, _, _, _, entries, _, start, comment = struct.unpack_from("<4s4H2LH", tail, at)
+    if at + 22 + comment != len(tail):
+        raise ValueError("bytes follow its end")
+    if 0xFFFF == entries or 0xFFFFFFFF == start:
+        raise ValueError("it claims more members or bytes than any wheel of an OPP has")
