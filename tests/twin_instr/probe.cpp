@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A C face of the primitive table for ctypes. Enumerations travel as ints in the order of prims.h;
 // parameter structs are laid out in bindings.py field for field.
+#include "machine/subnormals.h"
 #include "prims.h"
 
 using namespace twin;
@@ -67,6 +68,11 @@ PROBE void mixed(int axpy, void *d, const void *a, const void *b, uint32_t bits,
 }
 PROBE void cast(int pair, int mode, void *d, const void *a, uint32_t n)
 {
+    P().cast[pair][mode](d, a, n);
+}
+PROBE void cast_in_kernel(int pair, int mode, void *d, const void *a, uint32_t n)
+{
+    FlushSubnormals flush;
     P().cast[pair][mode](d, a, n);
 }
 PROBE void cast_rep(int pair, int mode, void *d, const void *a, const RepShape *s)

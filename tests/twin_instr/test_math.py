@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
-from prims_bindings import UNARY, Prims
+from prims_bindings import CASTS, ROUND, UNARY, Prims
 
 EXP, LN = UNARY.index("Exp"), UNARY.index("Ln")
 
@@ -91,3 +91,15 @@ def test_half_forms(prims: Prims) -> None:
         np.testing.assert_allclose(
             got[finite].astype(np.float64), want[finite].astype(np.float64), rtol=1e-3, atol=1e-7
         )
+
+
+def test_a_kernel_reads_subnormal_halves(prims: Prims) -> None:
+    """Inside a kernel subnormal results are flushed, but a half's subnormal is a normal float."""
+    x = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    x = x[~np.isnan(x)]
+    d = np.empty(x.size, np.float32)
+    prims.cast_in_kernel(CASTS.index("half_float"), 0, d, x, x.size)
+    np.testing.assert_array_equal(d.view(np.uint32), x.astype(np.float32).view(np.uint32))
+    back = np.empty(x.size, np.float16)
+    prims.cast_in_kernel(CASTS.index("float_half"), ROUND.index("RINT"), back, d, x.size)
+    np.testing.assert_array_equal(back.view(np.uint16), x.view(np.uint16))

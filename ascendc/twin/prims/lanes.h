@@ -121,12 +121,14 @@ TWIN_INLINE float ToFloat(Bf16 b)
     return BitsFloat(static_cast<uint32_t>(b.v) << 16);
 }
 
-/// Exact; written without branches so that loops over it vectorise. The multiplication by 2^112
-/// re-biases the exponent and normalises subnormals in one step.
+/// Exact; written without branches so that loops over it vectorise. A subnormal is the mantissa of
+/// 2^-14 less the 2^-14: no float on the way is subnormal, and where a processor that is told to
+/// flush results (aarch64) flushes operands too, that matters.
 TWIN_INLINE float ToFloat(Half h)
 {
     const uint32_t mag = static_cast<uint32_t>(h.v & 0x7fff) << 13;
-    uint32_t r = FloatBits(BitsFloat(mag) * BitsFloat(0x77800000u));
+    const uint32_t tiny = FloatBits(BitsFloat(mag + 0x38800000u) - BitsFloat(0x38800000u));
+    uint32_t r = mag < 0x00800000u ? tiny : mag + 0x38000000u;
     r = mag >= 0x0f800000u ? mag | 0x7f800000u : r;  // inf and nan keep the all-ones exponent
     return BitsFloat(r | static_cast<uint32_t>(h.v & 0x8000) << 16);
 }
