@@ -1,21 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lay out the operator project for the CANN toolkit: cann_project.py <ascendc> <generated> <project> <op>...
+"""Lay out what the CANN toolkit builds: cann_project.py BUILD TEMPLATE NAME=VALUE...
 
-op_host/ and op_api/ are one folder each, op_kernel/ has one per operator, because the toolkit's kernel
-compiler is given no include path of ours: headers are found beside the file that includes them, so an
-include of a stage's header loses its folder. Files are written only when they change; what an earlier
-layout left is removed.
+BUILD/build_config.json says what it is; NAME=VALUE are settings of the compiler. Made in BUILD/cann:
+
+    project/        fla_cann.cmake as CMakeLists.txt; op_host/, op_api/ and op_kernel/, one folder each; cmake/,
+                    the functions of an older toolkit's project template, where TEMPLATE names one
+    options.cmake   the project's settings
+    build/          what the same toolkit has compiled stays there; what it only adds to, or half did, does not
+
+The toolkit's kernel compiler is given no include path of ours: headers are found beside the file that
+includes them, so an include of a stage's header loses its folder. Files are written only when they change;
+what an earlier layout left is removed.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+ASCENDC = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ASCENDC / "codegen"))
 
-from contract import ContractError, load
+from contract import ContractError, load  # noqa: E402
 
 
 class LayoutError(ValueError):
@@ -25,17 +34,16 @@ class LayoutError(ValueError):
 class Project:
     """Place in the project -> text."""
 
-    def __init__(self, ascendc: Path, generated: Path) -> None:
-        self.ascendc, self.generated = ascendc, generated
+    def __init__(self, generated: Path) -> None:
+        self.generated = generated
         self.files: dict[str, str] = {}
         self.origin: dict[str, Path] = {}
-        stages = sorted(p.name for p in (ascendc / "common/stages").iterdir() if p.is_dir())
+        stages = sorted(p.name for p in (ASCENDC / "common/stages").iterdir() if p.is_dir())
         self.folders = re.compile(r'#include "(?:' + "|".join(["stages", *stages]) + ")/")
 
     def add(self, folder: str, *patterns: str, base: Path | None = None) -> None:
-        base = base or self.ascendc
         for pattern in patterns:
-            for path in sorted(p for p in base.glob(pattern) if p.is_file()):
+            for path in sorted(p for p in (base or ASCENDC).glob(pattern) if p.is_file()):
                 place = f"{folder}/{path.name}"
                 if self.origin.setdefault(place, path) != path:
                     raise LayoutError(
@@ -44,7 +52,7 @@ class Project:
                 self.files[place] = self.folders.sub('#include "', path.read_text())
 
     def add_shared(self) -> None:
-        """What operators have in common: contract, plans, CANN's adapters."""
+        """What operators have in common: contract, plans, CANN's adapters, the kernels' vocabulary."""
         host = (
             "common/host/*.cpp",
             "common/host/*.h",
@@ -53,6 +61,8 @@ class Project:
         )
         self.add("op_host", *host, "common/cann/host_entry.*")
         self.add("op_api", *host, "common/cann/l2_call.*")
+        self.add("op_kernel", "common/kernel/*.h", "common/stages/*/*.h")
+        self.files["CMakeLists.txt"] = (ASCENDC / "cmake/fla_cann.cmake").read_text()
 
     def add_op(self, name: str) -> str:
         """The files of one operator; returns its op type."""
@@ -65,9 +75,8 @@ class Project:
             self.add(folder, f"{name}_contract.*", base=made)
         self.add("op_host", f"{name}_def.cpp", f"{name}_tiling.cpp", f"{name}_infershape.cpp", base=made)
         self.add("op_api", f"aclnn_{name}.*", f"{name}_l0.*", base=made)
-        kernel = (f"ops/{name}/op_kernel/*", "common/kernel/*.h", "common/stages/*/*.h")
-        self.add(f"op_kernel/{name}", *kernel)
-        return load(self.ascendc / f"ops/{name}/op.json").op_type
+        self.add("op_kernel", f"ops/{name}/op_kernel/*")
+        return load(ASCENDC / f"ops/{name}/op.json").op_type
 
     def write(self, out: Path) -> None:
         for old in (p for folder in ("op_host", "op_api", "op_kernel") for p in (out / folder).rglob("*")):
@@ -80,17 +89,74 @@ class Project:
                 path.write_text(text)
 
 
+def options(build: Path, config: dict, settings: list[str]) -> str:
+    """The project's settings as a cache file, in which lists stay lists. The first line is the toolkit."""
+    values = dict(setting.split("=", 1) for setting in settings)
+    values["CMAKE_CXX_FLAGS"] += f' "-ffile-prefix-map={build}/cann/project/="'
+    values |= {
+        "CMAKE_BUILD_TYPE": config["build_type"],
+        "CMAKE_INSTALL_PREFIX": f"{build}/cann/install",
+        "vendor_name": "fla_npu",
+        "ASC_DIR": config["cann_asc"],
+        "ASCEND_CANN_PACKAGE_PATH": config["cann_home"],
+        "ASCEND_PYTHON_EXECUTABLE": sys.executable,
+        "ASCEND_COMPUTE_UNIT": ";".join(config["socs"]),
+        "ENABLE_SOURCE_PACKAGE": "OFF",
+        "ENABLE_BINARY_PACKAGE": "ON",
+        "FLA_KERNEL_OPTIONS": ";".join(config["kernel_options"]),
+        "FLA_BUILD_ID_SOURCE": f"{build}/build_id.cpp",
+    }
+    lines = [f'set({name} [==[{value}]==] CACHE STRING "")' for name, value in values.items()]
+    return "\n".join([f"# {config['cann_home']} {config['cann']} {config['cann_asc']}", *lines, ""])
+
+
+def prepare(cann: Path, settings: str) -> None:
+    """Keep what this toolkit compiled, and its cache while the settings are the same; nothing half done."""
+    made, kept = cann / "build", cann / "options.cmake"
+    before = kept.read_text() if kept.is_file() else ""
+    stale = [
+        cann / "install",
+        cann / "project/cmake",
+        made / "autogen",
+        made / "binary",
+        made / "fla_kernels",
+    ]
+    # The kernel compiler works in <OpType>_<chip>, and stops where one that was killed left such a folder.
+    stale += made.glob("*_ascend*")
+    if before.partition("\n")[0] != settings.partition("\n")[0]:
+        stale.append(made)
+    for folder in stale:
+        if folder.exists():
+            shutil.rmtree(folder)
+    if before != settings:
+        (made / "CMakeCache.txt").unlink(missing_ok=True)
+        cann.mkdir(exist_ok=True)
+        kept.write_text(settings)
+
+
+def copy_template(template: Path, place: Path) -> None:
+    """The template's files with their own modes; folders may be read-only there, and get ours here."""
+    for path in (p for p in template.rglob("*") if p.is_file()):
+        copy = place / path.relative_to(template)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, copy)
+
+
 def main(arguments: list[str]) -> int:
-    ascendc, generated, out, *names = arguments
-    project = Project(Path(ascendc), Path(generated))
+    build, template, *settings = arguments
     try:
+        config = json.loads(Path(build, "build_config.json").read_text())
+        project = Project(Path(build, "generated"))
         project.add_shared()
-        types = [project.add_op(name) for name in names]
-        lists = f"set(FLA_OPS {' '.join(names)})\nset(FLA_OP_TYPES {' '.join(types)})\n"
+        types = [project.add_op(name) for name in config["ops"]]
+        lists = f"set(FLA_OPS {' '.join(config['ops'])})\nset(FLA_OP_TYPES {' '.join(types)})\n"
         project.files["ops.cmake"] = lists
-        project.write(Path(out))
+        prepare(Path(build, "cann"), options(Path(build), config, settings))
+        project.write(Path(build, "cann/project"))
+        if template:
+            copy_template(Path(template), Path(build, "cann/project/cmake"))
     except (LayoutError, ContractError, OSError) as error:
-        print(f"fla-npu: step 'lay out' failed: {error}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
 

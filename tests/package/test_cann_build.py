@@ -164,7 +164,7 @@ def test_check_symbols_finds_placeholders_and_nothing_else(wheel, look):
 
 
 def test_libraries_are_of_one_build_and_of_no_machine(opp):
-    from fla_npu.check_symbols.elf import read_elf
+    from fla_npu.elf import read_elf
 
     build = json.loads((opp / "manifest.json").read_text())["build_id"]
     for path in opp.rglob("*.so"):
@@ -218,8 +218,8 @@ def test_newer_toolkit_makes_the_same_tree(source, newer, opp, tmp_path):
     order = [json.loads(line)["program"] for line in (newer / "record.jsonl").read_text().splitlines()]
     steps = [name for name in dict.fromkeys(order) if name.startswith(("npu_", "op_build"))]
     assert steps == [
-        "npu_op_package", "npu_op_code_gen", "op_build", "npu_op_library", "npu_op_kernel_sources",
-        "npu_op_kernel_library", "npu_op_package_add",
+        "npu_op_package", "npu_op_code_gen", "op_build", "npu_op_library", "npu_op_kernel_library",
+        "npu_op_package_add",
     ]  # fmt: skip
     library = (tmp_path / "build/package/opp" / VENDOR / "op_api/lib/libcust_opapi.so").read_bytes()
     assert b"aclnnChunkKdaFwdFinalizeGetWorkspaceSize" in library
@@ -356,7 +356,7 @@ def test_a_broken_step_is_named_and_nothing_falls_back(built, broken, tmp_path):
         text = " ".join((done.stdout + done.stderr).split())
         assert done.returncode != 0
         assert f"step '{step}' failed" in text and reason in text, text[-1500:]
-        if step in ("registrations", "host side", "kernels", "install"):
+        if step in ("lay out", "configure", "registrations", "opbuild", "host side", "kernels", "install"):
             log = re.search(rf"step '{step}' failed.*?log: (\S+\.log)", text).group(1)
             assert Path(log).is_file()
         if broken.startswith(("8 ", "14 ")):
@@ -366,6 +366,33 @@ def test_a_broken_step_is_named_and_nothing_falls_back(built, broken, tmp_path):
         for path, copy in kept:
             shutil.rmtree(path)
             shutil.copytree(copy, path)
+
+
+def test_a_second_build_compiles_only_what_changed(built):
+    """Nothing without a change; after one in a plan, that plan on the host side and no other file."""
+    source, home, build = built
+    plan = source / f"ascendc/ops/{BROKEN}/op_host/{BROKEN}_plan.cpp"
+    before = plan.read_text()
+
+    def objects() -> dict[str, int]:
+        """But for op_proto.cc, which op_build writes anew."""
+        done = run("cmake", "--build", build, ASCEND_HOME_PATH=home)
+        assert done.returncode == 0, done.stdout[-3000:]
+        found = (build / "cann/build").rglob("*.o")
+        kept = (p for p in found if "binary" not in p.parts and p.name != "op_proto.cc.o")
+        return {str(p.relative_to(build)): p.stat().st_mtime_ns for p in kept}
+
+    configure(source, build, home)
+    first = objects()
+    again = objects()
+    assert first and again == first
+    plan.write_text(before + "// changed\n")
+    try:
+        changed = objects()
+        names = {Path(name).name for name in changed if changed[name] != again[name]}
+        assert names == {f"{BROKEN}_plan.cpp.o", "build_id.cpp.o"}
+    finally:
+        plan.write_text(before)
 
 
 def test_a_failed_build_leaves_no_wheel(built, tmp_path):

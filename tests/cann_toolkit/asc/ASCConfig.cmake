@@ -78,13 +78,8 @@ function(npu_op_kernel_options library scope)
   set_property(GLOBAL PROPERTY standin_options_${library} ${ARG_OPTIONS})
 endfunction()
 
-function(npu_op_kernel_sources library)
-  standin_needs_code(npu_op_kernel_sources)
-  standin_parse(npu_op_kernel_sources "KERNEL_FILE;KERNEL_DIR;OP_TYPE" "COMPUTE_UNIT" ${ARGN})
-  set_property(GLOBAL APPEND PROPERTY standin_kernels_${library} ${ARG_OP_TYPE}:${ARG_KERNEL_DIR}/${ARG_KERNEL_FILE})
-endfunction()
-
 function(npu_op_kernel_library library)
+  standin_needs_code(npu_op_kernel_library)
   standin_parse(npu_op_kernel_library "SRC_BASE;TILING_LIBRARY" "" ${ARGN})
   set_property(GLOBAL PROPERTY standin_kind_${library} KERNEL)
   set_property(GLOBAL PROPERTY standin_base_${library} ${ARG_SRC_BASE})
@@ -134,7 +129,7 @@ function(standin_host package library kind)
 endfunction()
 
 function(standin_kernels package library)
-  foreach(key kernels base tiling options)
+  foreach(key base tiling options)
     get_property(${key} GLOBAL PROPERTY standin_${key}_${library})
   endforeach()
   get_property(autogen GLOBAL PROPERTY standin_autogen)
@@ -150,12 +145,16 @@ function(standin_kernels package library)
       COMMAND ${CMAKE_COMMAND} -E make_directory ${out}/config/${soc}
       COMMAND mv ${out}/${soc}/*.json ${out}/config/${soc})
     add_dependencies(binary ${soc}_config)
+    # Every registered operator, its kernel by the name that follows from its type.
+    execute_process(COMMAND ${STANDIN_TOOL} op_types ${autogen}/aic-${soc}-ops-info.ini
+      OUTPUT_VARIABLE kernels OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    string(REPLACE "\n" ";" kernels "${kernels}")
     foreach(entry IN LISTS kernels)
-      string(REPLACE ":" ";" entry ${entry})
+      string(REPLACE "-" ";" entry ${entry})
       list(GET entry 0 op_type)
       list(GET entry 1 file)
       add_custom_target(${op_type}_${soc}
-        COMMAND ${STANDIN_TOOL} compile --op-type=${op_type} --src-file=${base}/${file} --compute-unit=${soc}
+        COMMAND ${STANDIN_TOOL} compile --op-type=${op_type} --src-file=${base}/${file}.cpp --compute-unit=${soc}
           --compile-options=\"${options}\" --config-ini=${autogen}/aic-${soc}-ops-info.ini
           --tiling-lib=$<TARGET_FILE:${package}_ascendc_${tiling}> --output-path=${out}
           --json-file=${info} --build-tool=$(MAKE))

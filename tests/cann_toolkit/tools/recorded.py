@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs of the recorded toolkit: each checks what it is given, records it, and writes its output.
 
-recorded.py op_build|compile|parse_ini_to_json|insert_simplified_keys|ascendc_ops_config|record ARGUMENTS
+recorded.py op_build|compile|parse_ini_to_json|op_types|insert_simplified_keys|ascendc_ops_config|record ARGUMENTS
 """
 
 from __future__ import annotations
@@ -148,6 +148,12 @@ def parse_ini_to_json(arguments: list[str]) -> None:
     Path(out).write_text(json.dumps(ops, indent=4))
 
 
+def op_types(arguments: list[str]) -> None:
+    """'OpType-file' a line."""
+    for name, fields in read_ini(arguments[0]).items():
+        print(f"{name}-{fields['opFile']['value']}")
+
+
 def check_includes(source: Path) -> None:
     """No include path is given: every header lies beside the one that names it, or is the toolkit's."""
     todo, seen = [source], set()
@@ -181,6 +187,10 @@ def compile_kernel(arguments: list[str]) -> None:
     asked = parser.parse_args(arguments)
     record("compile", vars(asked))
     op, soc, source = asked.op, asked.compute_unit, Path(asked.src_file)
+    working = Path.cwd() / f"{op}_{soc}"
+    if working.exists():  # as CANN 8.1's compile script: a failed or killed compilation left it
+        raise Refused(f"error: File exists: '{working}'")
+    working.mkdir()
     ports = read_ini(asked.config_ini).get(op)
     if soc not in SOCS:
         raise Refused(f"error: compute unit {soc} is unknown")
@@ -194,6 +204,7 @@ def compile_kernel(arguments: list[str]) -> None:
     if has_fault("kernel", op):
         raise Refused(f"{source}:1:1: error: a compiler's complaint")
     if has_fault("lost", op, soc):
+        working.rmdir()
         return
     folder = Path(asked.output_path) / soc / (op.lower() if has_fault("misnamed", op) else snake(op))
     folder.mkdir(parents=True, exist_ok=True)
@@ -202,6 +213,7 @@ def compile_kernel(arguments: list[str]) -> None:
     ]
     for column in range(len(kinds[0]["dtype"].split(","))):
         write_kernel(folder, op, source, asked.compile_options, kinds, column)
+    working.rmdir()
 
 
 def order(entry: tuple[str, dict]) -> tuple[str, int]:
@@ -283,6 +295,7 @@ PROGRAMS = {
     "op_build": op_build,
     "compile": compile_kernel,
     "parse_ini_to_json": parse_ini_to_json,
+    "op_types": op_types,
     "insert_simplified_keys": insert_simplified_keys,
     "ascendc_ops_config": ascendc_ops_config,
     "record": lambda arguments: record(arguments[0], arguments[1].split(";")),
