@@ -66,7 +66,7 @@ def make_opp(root: Path, op: str = OP) -> Path:
     info, contracted = codegen("emit_info"), contract(op)
     vendor = root / "vendors/fla_npu"
     library(vendor / "op_api/lib/libcust_opapi.so", identity() + functions(*spec.spec(op).symbols))
-    for name in ("liboptiling.so", "lib/linux/x86_64/libcust_opmaster_rt2.0.so"):
+    for name in ("liboptiling.so", f"lib/linux/{fake_opp.ARCH}/libcust_opmaster_rt2.0.so"):
         library(vendor / IMPL / "op_tiling" / name, identity() + functions("tiling"))
     (vendor / "op_api/include").mkdir()
     (vendor / f"op_api/include/aclnn_{op}.h").write_text(f"// {op}\n")
@@ -87,5 +87,5 @@ def make_opp(root: Path, op: str = OP) -> Path:
 
 
 def write_manifest(root: Path, op: str = OP, **changes: object) -> None:
-    facts = {"backend": "cann", "socs": list(SOCS), "arch": "x86_64", "cann": "8.1.RC1"}
+    facts = {"backend": "cann", "socs": list(SOCS), "arch": fake_opp.ARCH, "cann": "8.1.RC1"}
     fake_opp.write_manifest(root, (op,), **facts | changes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 import subprocess
 from pathlib import Path
 
@@ -16,8 +17,10 @@ OP = "chunk_fwd_h"
 OP_TYPE = "ChunkFwdH"
 API = "aclnnChunkFwdH"
 BOTH = (f"{API}GetWorkspaceSize", API)
+ARCH = platform.machine()
+OTHER_ARCH = "x86_64" if ARCH == "aarch64" else "aarch64"
 IMPL = Path("op_impl/ai_core/tbe")
-TILING = IMPL / "op_tiling/lib/linux/x86_64/libcust_opmaster_rt2.0.so"
+TILING = IMPL / f"op_tiling/lib/linux/{ARCH}/libcust_opmaster_rt2.0.so"
 
 
 def library(path: Path, source: str, *flags: str) -> Path:

@@ -145,25 +145,26 @@ def elf(tmp_path: Path, name: str, needed: str = "") -> bytes:
 )  # fmt: skip
 def test_24_the_tag_is_what_the_binaries_need(tmp_path, needed, tag):
     plain, library = elf(tmp_path, "plain.so"), elf(tmp_path, "a.so", needed)
-    assert manylinux.platform_tag([plain, library, plain], "x86_64") == f"{tag}_x86_64"
+    assert manylinux.platform_tag([plain, library, plain], fake_opp.ARCH) == f"{tag}_{fake_opp.ARCH}"
 
 
 def test_24_retagging_changes_nothing_else(tmp_path):
+    arch = fake_opp.ARCH
     data = {"fla_npu/a.so": elf(tmp_path, "a.so", "GLIBC_2.30"), "fla_npu/__init__.py": b"",
-            "fla_npu-1.dist-info/WHEEL": b"Wheel-Version: 1.0\nTag: py3-none-linux_x86_64\n",
+            "fla_npu-1.dist-info/WHEEL": f"Wheel-Version: 1.0\nTag: py3-none-linux_{arch}\n".encode(),
             "fla_npu-1.dist-info/RECORD": b"fla_npu/a.so,,\nfla_npu-1.dist-info/WHEEL,sha256=x,1\n"}  # fmt: skip
-    wheel = tmp_path / "fla_npu-1-py3-none-linux_x86_64.whl"
+    wheel = tmp_path / f"fla_npu-1-py3-none-linux_{arch}.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for name, text in data.items():
             archive.writestr(zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0)), text)
     made = manylinux.retag(wheel)
-    assert made.name == "fla_npu-1-py3-none-manylinux_2_30_x86_64.whl" and not wheel.exists()
+    assert made.name == f"fla_npu-1-py3-none-manylinux_2_30_{arch}.whl" and not wheel.exists()
     archive = zipfile.ZipFile(made)
     assert archive.namelist() == list(data) and archive.infolist()[0].date_time[0] == 2020
     for name in list(data)[:2]:
         assert archive.read(name) == data[name]
     text = archive.read("fla_npu-1.dist-info/WHEEL")
-    assert text.endswith(b"Tag: py3-none-manylinux_2_30_x86_64\n")
+    assert text.endswith(f"Tag: py3-none-manylinux_2_30_{arch}\n".encode())
     assert archive.read("fla_npu-1.dist-info/RECORD").decode().splitlines() == [
         "fla_npu/a.so,,",
         f"fla_npu-1.dist-info/WHEEL,{manylinux._digest(text)},{len(text)}",
@@ -327,7 +328,7 @@ def test_23_24_auditwheel_agrees(wheel):
     assert "fla_npu/opp/vendors/fla_npu/op_api/lib/libcust_opapi.so" in names(wheel)
     libraries = [zipfile.ZipFile(wheel).read(n) for n in names(wheel) if n.endswith(".so")]
     tag = re.search(r"(manylinux_2_(\d+)_\w+)\.whl$", wheel.name)
-    assert tag and manylinux.platform_tag(libraries, "x86_64") == tag.group(1)
+    assert tag and manylinux.platform_tag(libraries, fake_opp.ARCH) == tag.group(1)
     assert max(manylinux.needs(data).get("GLIBC", 0) for data in libraries) <= int(tag.group(2))
     tool = shutil.which("auditwheel")
     if tool is None:
@@ -339,7 +340,7 @@ def test_23_24_auditwheel_agrees(wheel):
 @full
 def test_25_pip_takes_it_for_its_own_machine_only(wheel, tmp_path):
     assert "-py3-none-any" not in wheel.name
-    other = tmp_path / wheel.name.replace("x86_64", "aarch64")
+    other = tmp_path / wheel.name.replace(fake_opp.ARCH, fake_opp.OTHER_ARCH)
     shutil.copy(wheel, other)
     version = wheel.name.split("-")[1]
     command = [
@@ -354,11 +355,10 @@ def test_25_pip_takes_it_for_its_own_machine_only(wheel, tmp_path):
         "-f",
         tmp_path,
     ]
-    refused = run(
-        *command, "-d", tmp_path / "x", "--platform", "manylinux_2_39_x86_64", f"fla-npu=={version}"
-    )
+    here, there = (path.stem.split("-")[-1] for path in (wheel, other))
+    refused = run(*command, "-d", tmp_path / "x", "--platform", here, f"fla-npu=={version}")
     assert refused.returncode != 0 and "No matching distribution" in refused.stderr
-    taken = run(*command, "-d", tmp_path / "y", "--platform", "manylinux_2_35_aarch64", f"fla-npu=={version}")
+    taken = run(*command, "-d", tmp_path / "y", "--platform", there, f"fla-npu=={version}")
     assert taken.returncode == 0, taken.stderr
 
 

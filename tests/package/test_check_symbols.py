@@ -278,16 +278,18 @@ def test_stray_library(look, opp, vendor):
 
 
 def test_other_machine(look, opp):
-    assert "is for x86_64, needed is aarch64" in look(opp, arch="aarch64").text
+    text = look(opp, arch=fake_opp.OTHER_ARCH).text
+    assert f"is for {fake_opp.ARCH}, needed is {fake_opp.OTHER_ARCH}" in text
 
 
 def test_machine_without_asking(look, opp, vendor):
     path = vendor / API_LIB
     data = bytearray(path.read_bytes())
-    data[0x12:0x14] = struct.pack("<H", 183)  # e_machine of aarch64
+    number = {"x86_64": 62, "aarch64": 183}[fake_opp.OTHER_ARCH]  # e_machine
+    data[0x12:0x14] = struct.pack("<H", number)
     path.write_bytes(data)
     seen = look(opp)
-    assert "is for aarch64, needed is x86_64" in seen.text
+    assert f"is for {fake_opp.OTHER_ARCH}, needed is {fake_opp.ARCH}" in seen.text
     damaged(seen, "is not the file that was packed")
     fake_opp.write_manifest(opp)
     assert look(opp).status == 1  # packed so
@@ -356,7 +358,7 @@ def test_vendors_in_a_folder_of_another_name(look, vendor, tmp_path):
 
 
 def test_damaged_wheel(look, opp, tmp_path):
-    wheel = tmp_path / "fla_npu-1-py3-none-linux_x86_64.whl"
+    wheel = tmp_path / f"fla_npu-1-py3-none-linux_{fake_opp.ARCH}.whl"
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(p for p in opp.rglob("*") if p.is_file()):
             archive.write(path, f"fla_npu/opp/{path.relative_to(opp).as_posix()}")
@@ -413,7 +415,7 @@ def test_what_may_not_be_read(look, open_opp, name):
 
 
 def as_wheel(opp: Path, out: Path, prefix: str = "") -> Path:
-    wheel = out / "fla_npu-0-py3-none-linux_x86_64.whl"
+    wheel = out / f"fla_npu-0-py3-none-linux_{fake_opp.ARCH}.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for path in sorted(opp.rglob("*")):
             if path.is_file():
@@ -441,11 +443,8 @@ def test_same_answer_in_every_shape(look, opp, tmp_path, shape):
 
 
 def test_wheel_of_another_machine_is_judged_by_its_tag(look, opp, tmp_path):
-    wheel = as_wheel(opp, tmp_path)
-    assert (
-        "is for x86_64, needed is aarch64"
-        in look(wheel.rename(tmp_path / "a-0-py3-none-linux_aarch64.whl")).text
-    )
+    wheel = as_wheel(opp, tmp_path).rename(tmp_path / f"a-0-py3-none-linux_{fake_opp.OTHER_ARCH}.whl")
+    assert f"is for {fake_opp.ARCH}, needed is {fake_opp.OTHER_ARCH}" in look(wheel).text
 
 
 def test_lone_library(look, vendor):

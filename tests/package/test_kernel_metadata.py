@@ -180,7 +180,10 @@ def test_object_that_is_no_object(look, cann):
     [
         ({"backend": "twin"}, "says backend twin, but op_api/lib/libfla_twin.so is not there"),
         ({"backend": "gpu"}, "says backend gpu"),
-        ({"arch": "aarch64"}, "says aarch64, but there are libraries for x86_64"),
+        (
+            {"arch": fake_opp.OTHER_ARCH},
+            f"says {fake_opp.OTHER_ARCH}, but there are libraries for {fake_opp.ARCH}",
+        ),
         ({"socs": ["ascend910b", "ascend950"]}, "no kernel for ascend950"),
     ],
 )
@@ -191,7 +194,7 @@ def test_falsified_manifest(look, cann, changes, text):
 
 
 def test_falsified_manifest_of_the_twin(look, opp):
-    fake_opp.write_manifest(opp, backend="cann", arch="x86_64")
+    fake_opp.write_manifest(opp, backend="cann", arch=fake_opp.ARCH)
     seen = look(opp)
     assert seen.status == 1 and "says backend cann, but op_api/lib/libfla_twin.so is there" in seen.text
 

@@ -36,7 +36,7 @@ def make_opp(root: Path, version: str = "1.0", build: str = fake_opp.BUILD, back
     fake_opp.make_opp(root)
     if backend == "cann":
         (root / "vendors/fla_npu/op_api/lib/libfla_twin.so").unlink()
-    fake_opp.write_manifest(root, version=version, arch="x86_64", build_id=build, backend=backend)
+    fake_opp.write_manifest(root, version=version, arch=fake_opp.ARCH, build_id=build, backend=backend)
     return root
 
 
@@ -105,7 +105,7 @@ def test_upgrade_and_downgrade_leave_nothing_of_the_other(home, release, tmp_pat
     newer = make_opp(tmp_path / "newer", version="2.0")
     extra = newer / "vendors/fla_npu/op_api/include/aclnn_more.h"
     extra.write_text("// more\n")
-    fake_opp.write_manifest(newer, version="2.0", arch="x86_64")
+    fake_opp.write_manifest(newer, version="2.0", arch=fake_opp.ARCH)
     vendors.install(release)
     first = tree(home)
     vendors.install(newer)
@@ -147,7 +147,7 @@ def test_side_by_side_with_another_vendor(home, release, tmp_path, look, monkeyp
 def test_every_form_has_the_same_files(home, release, tmp_path):
     import zipfile
 
-    wheel = tmp_path / "fla_npu-1.0-py3-none-linux_x86_64.whl"
+    wheel = tmp_path / f"fla_npu-1.0-py3-none-linux_{fake_opp.ARCH}.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for path in release.rglob("*"):
             archive.write(path, f"fla_npu/opp/{path.relative_to(release)}")
@@ -188,10 +188,14 @@ def test_a_damaged_run_changes_nothing(home, release, tmp_path, fault):
     elif fault == "changed":
         data[-50] ^= 1
     else:
-        data = data.replace(b"payload_arch='x86_64'", b"payload_arch='aarch64'")
+        data = data.replace(
+            *(f"payload_arch='{arch}'".encode() for arch in (fake_opp.ARCH, fake_opp.OTHER_ARCH))
+        )
     run.write_bytes(data)
     done = sh(run)
-    assert done.status == 1 and ("damaged or incomplete" in done.text or "is for aarch64" in done.text)
+    assert done.status == 1 and (
+        "damaged or incomplete" in done.text or f"is for {fake_opp.OTHER_ARCH}" in done.text
+    )
     assert not home.exists()
     if fault != "other machine":
         with pytest.raises(errors.OppNotFound, match="not the one that was packed"):
@@ -208,7 +212,7 @@ def test_a_system_that_is_too_old_is_named(home, tmp_path, monkeypatch):
     script, name = f"-Wl,--version-script={tmp_path / 'map'}", "-Wl,-soname,libc.so.6"
     stub = fake_opp.library(tmp_path / "libc.so.6", "int old_and_new(void) { return 1; }", script, name)
     fake_opp.library(source / "vendors/fla_npu/op_api/lib/libfla_twin.so", code, str(stub))
-    fake_opp.write_manifest(source, version="1.0", arch="x86_64")
+    fake_opp.write_manifest(source, version="1.0", arch=fake_opp.ARCH)
     with pytest.raises(errors.ArgumentError, match=r"needs glibc 2\.99, this system has glibc 2\."):
         vendors.install(source)
     done = sh(vendors.pack(source, tmp_path))
@@ -221,7 +225,7 @@ def test_a_system_that_is_too_old_is_named(home, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "what", ["nothing", "text", "script", "changed", "lost", "stray", "foreign", "aarch64"]
+    "what", ["nothing", "text", "script", "changed", "lost", "stray", "foreign", "other machine"]
 )
 def test_bad_sources_are_refused_before_anything_changes(home, release, tmp_path, what):
     source = Path(shutil.copytree(release, tmp_path / "source"))
@@ -236,12 +240,12 @@ def test_bad_sources_are_refused_before_anything_changes(home, release, tmp_path
         library.with_name("libopapi.so").write_bytes(b"")
     elif what == "foreign":
         (source / "manifest.json").unlink()
-    elif what == "aarch64":
-        fake_opp.write_manifest(source, arch="aarch64")
+    elif what == "other machine":
+        fake_opp.write_manifest(source, arch=fake_opp.OTHER_ARCH)
     asked = {"nothing": tmp_path / "nowhere", "text": text, "script": text}.get(what, source)
     words = {"nothing": "does not exist", "text": "no wheel, .run", "script": "without an OPP",
              "changed": "sha256", "lost": "lacks vendors", "stray": "does not list", "foreign": "no OPP of",
-             "aarch64": "is for aarch64"}  # fmt: skip
+             "other machine": f"is for {fake_opp.OTHER_ARCH}"}  # fmt: skip
     with pytest.raises(errors.FlaNpuError, match=words[what]):
         vendors.install(asked)
     assert not home.exists()
@@ -305,7 +309,9 @@ def test_config_ini_keeps_its_mode_and_a_vendors_folder_may_be_named(home, relea
     config.chmod(0o640)
     run = vendors.pack(release, tmp_path)
     assert sh(run, f"--install-path={config.parent}/").status == 0
-    assert config.read_bytes() == b"load_priority=fla_npu,other\r\n" and config.stat().st_mode & 0o777 == 0o640
+    assert (
+        config.read_bytes() == b"load_priority=fla_npu,other\r\n" and config.stat().st_mode & 0o777 == 0o640
+    )
     assert sh(run, "--uninstall", f"--install-path={config.parent}").status == 0
     assert config.read_bytes() == b"load_priority=other\r\n" and config.stat().st_mode & 0o777 == 0o640
     assert [p.name for p in config.parent.iterdir()] == ["config.ini"]
