@@ -11,6 +11,7 @@ Rules, each of which a real installation has broken once:
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -228,7 +229,8 @@ def _open_acl(chosen: _opp.Opp) -> Acl:
         raise OppNotFound(
             f"the OPP {chosen.root} is a twin build without {_opp.TWIN_LIBRARY}; install it again"
         )
-    _check_packed(chosen, path)
+    with contextlib.suppress(OSError):  # opening it says why
+        _check_packed(chosen, path)
     twin = _dlopen(path, "the twin library")
     _check_build_id(chosen, path, twin)
     return Acl((twin,), str(path))
@@ -253,7 +255,8 @@ def _open_vendors(chosen: _opp.Opp) -> tuple[Library, ...]:
 
 
 def _open_operators(chosen: _opp.Opp, path: Path) -> Library:
-    _check_packed(chosen, path)
+    with contextlib.suppress(OSError):  # opening it says why
+        _check_packed(chosen, path)
     cdll = _dlopen(path, "the operator library")
     _check_build_id(chosen, path, cdll)
     return Library(path, cdll)
@@ -262,12 +265,14 @@ def _open_operators(chosen: _opp.Opp, path: Path) -> Library:
 def _check_packed(chosen: _opp.Opp, path: Path) -> None:
     """Is it the file that was packed? The system's loader trusts what it maps: a damaged library kills."""
     manifest = chosen.manifest_of(path)
-    entry = next((e for n, e in manifest.get("files", {}).items() if str(path).endswith(f"/{n}")), {})
-    try:
-        data = read_file(path) if entry.get("sha256") else b""
-    except OSError:
-        return  # opening it says why
-    if not data or hashlib.sha256(data).hexdigest() == entry["sha256"]:
+    vendor = next((v for v in chosen.vendors if v in path.parents), path.parent)
+    inside = path.relative_to(vendor).as_posix()
+    same = {n: e for n, e in manifest.get("files", {}).items() if n.split("/", 2)[2:] == [inside]}
+    recorded = same.get(f"vendors/{vendor.name}/{inside}") or next(
+        iter(same.values()), {}
+    )  # or it was renamed
+    data = read_file(path)
+    if recorded.get("sha256", "") in ("", hashlib.sha256(data).hexdigest()):
         return
     wanted = manifest.get("build_id", "")
     try:
@@ -342,6 +347,7 @@ def _bind(op: OpSpec, loaded: _Loaded) -> Binding:
     for library in loaded.libraries:
         if all(library.has(symbol) for symbol in op.symbols):
             _check_prototype(op, loaded.opp, library)
+            _check_parts(op, loaded.opp, library)
             return Binding(op, library, loaded.acl, loaded.opp.backend)
     raise SymbolMissing(_missing_text(op, loaded))
 
@@ -354,6 +360,19 @@ def _check_prototype(op: OpSpec, chosen: _opp.Opp, library: Library) -> None:
             f"{library.path} was built with another parameter list of {op.aclnn}: prototype hash {built}, "
             f"this version of fla_npu calls {op.prototype_hash}. Install OPP and wheel from one build"
         )
+
+
+def _check_parts(op: OpSpec, chosen: _opp.Opp, library: Library) -> None:
+    """Plan and kernel, which the library opens at the first launch: a damaged one would end the process there."""
+    vendor = library.path.parents[2]
+    for name in chosen.manifest_of(library.path).get("files", {}):
+        if name.endswith(".so") and (f"/{op.name}/" in name or "/op_tiling/" in name):
+            path = vendor / name.split("/", 2)[-1]
+            try:
+                _check_packed(chosen, path)
+            except OSError as error:
+                why = f"{path} can't be read ({error.strerror}), {op.name} needs it"
+                raise AbiMismatch(f"{why}. Install the OPP again as a whole") from error
 
 
 def _missing_text(op: OpSpec, loaded: _Loaded) -> str:

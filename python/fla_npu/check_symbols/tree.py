@@ -140,7 +140,7 @@ def _folder(path: Path) -> Place:
     if start != root:  # one of several vendors: with what the root says of all
         place.shared = True
         for name in ("manifest.json", CONFIG):
-            if (root / name).is_file():
+            if os.path.lexists(root / name):
                 place.files[name] = partial(read_file, root / name)
     _walk(place, start, below)
     place.files = dict(sorted(place.files.items()))
@@ -150,10 +150,10 @@ def _folder(path: Path) -> Place:
 def _root_of(path: Path) -> tuple[Path | None, Path, str]:
     """The OPP's root, the folder to read, and what the names of its files begin with."""
     path = path.absolute()
-    if any((path / part).is_dir() for part in VENDOR_PARTS):
+    if _is_vendor(path):
         if path.parent.name != "vendors":
             return path, path, ""  # a vendor directory alone
-        if sum(p.is_dir() for p in path.parent.iterdir()) > 1:
+        if sum(map(_is_vendor, path.parent.iterdir())) > 1:
             return path.parent.parent, path, f"vendors/{path.name}/"
         return path.parent.parent, path.parent.parent, ""
     if path.name == "vendors":
@@ -164,6 +164,10 @@ def _root_of(path: Path) -> tuple[Path | None, Path, str]:
     if any(path.glob("*/op_api")):  # vendors in a folder of another name: calls take it, too
         return path, path, "vendors/"
     return None, path, ""
+
+
+def _is_vendor(path: Path | str) -> bool:
+    return any(os.path.isdir(os.path.join(path, part)) for part in VENDOR_PARTS)
 
 
 def _walk(place: Place, start: Path, below: str) -> None:
@@ -210,11 +214,10 @@ def _take(place: Place, entry: os.DirEntry, name: str, inside: str) -> bool:
     elif name not in place.links or os.path.realpath(entry.path).startswith(inside):
         place.folders.add(name)
         return True
+    elif re.fullmatch(r"vendors/[^/]+", name) and _is_vendor(entry.path):
+        place.folders.add(name)
+        return True
     else:
-        vendor = any(os.path.isdir(os.path.join(entry.path, part)) for part in VENDOR_PARTS)
-        if vendor and re.fullmatch(r"vendors/[^/]+", name):
-            place.folders.add(name)
-            return True
         place.faults[name] = f"is a link to the folder {place.links[name]}, outside of the OPP"
     return False
 

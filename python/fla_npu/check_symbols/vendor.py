@@ -203,7 +203,11 @@ class Vendor:
         if self.manifest or self.damaged:
             return
         lost = ours and self.place.kind in ("wheel", "OPP")
-        text = "manifest.json is gone, which every build of these libraries packs" if lost else "no manifest.json"
+        text = (
+            "manifest.json is gone, which every build of these libraries packs"
+            if lost
+            else "no manifest.json"
+        )
         text += ": names are checked, signatures, hashes and build ids can't be"
         self.report("damage" if lost else "warning", text)
 
