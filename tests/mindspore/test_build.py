@@ -163,8 +163,8 @@ def test_the_key_follows_sources_and_versions(monkeypatch):
 def test_too_old_or_no_mindspore_is_named(monkeypatch):
     from fla_npu.mindspore import require
 
-    monkeypatch.setattr(require, "mindspore_version", lambda: "2.9.3")
-    with pytest.raises(ImportError, match=r"needs MindSpore 2\.10 or newer.*found 2\.9\.3.*pip install"):
+    monkeypatch.setattr(require, "mindspore_version", lambda: "2.8.3")
+    with pytest.raises(ImportError, match=r"needs MindSpore 2\.9 or newer.*found 2\.8\.3.*pip install"):
         require.require_mindspore()
     monkeypatch.undo()
     require.mindspore_version.cache_clear()

@@ -27,7 +27,7 @@ from ..spec import names, spec
 from . import codegen
 from .cache import cache_root, exclusive, publish, scratch_directory
 from .compiler import BridgeBuildError, Compiler, compile_module, find_compiler, flags
-from .require import mindspore_version
+from .require import CALLS_HAVE_NAMES, mindspore_release, mindspore_version
 
 __all__ = ["build", "load", "location"]
 
@@ -84,7 +84,9 @@ def _compile(compiler: Compiler, entry: Path, locked: bool, force: bool) -> None
             (made / name).write_text(text, encoding="utf-8")
         tools = flags(MODULE)
         outputs = codegen.max_outputs([spec(name) for name in names()])
-        tools = type(tools)((*tools.compile, f"-DFLA_BRIDGE_MAX_OUTPUTS={outputs}"), tools.link)
+        named = str(mindspore_release() >= CALLS_HAVE_NAMES).lower()
+        ours = f"-DFLA_BRIDGE_MAX_OUTPUTS={outputs}", f"-DFLA_BRIDGE_NAMED_CALLS={named}"
+        tools = type(tools)((*tools.compile, *ours), tools.link)
         order = [made / name for name in ("calls.cc", *_SOURCES)]
         try:
             seconds = compile_module(compiler, tools, order, made, f"{MODULE}.so", _say)

@@ -90,7 +90,8 @@ def flags(module: str) -> Toolchain:
     include += ["-isystem", sysconfig.get_path("include", scheme="posix_prefix")]
     # The builder's --rpath has no value and would swallow the option after it.
     link = [flag for flag in builder.get_ldflags() if not flag.endswith("--rpath")]
-    return Toolchain((*include, *builder.get_cflags()), tuple(link))
+    # -w: MindSpore's headers warn by the dozen under some compilers, which would bury an error.
+    return Toolchain((*include, *builder.get_cflags(), "-w"), tuple(link))
 
 
 class _Progress:
@@ -162,6 +163,8 @@ def _advice(lines: list[str], directory: Path, killed: bool) -> str:
         return f"\nNo space left at {directory}: set FLA_NPU_CACHE_DIR (and TMPDIR) to a folder with room"
     if killed or "Killed signal" in text or "cannot allocate memory" in text.lower():
         return "\nThe compiler ran out of memory: it needs 2 GB"
+    if "Python.h: No such file" in text:
+        return "\nThe headers of this Python are not installed: on Debian and Ubuntu, apt-get install python3-dev"
     return ""
 
 

@@ -9,9 +9,16 @@ from importlib import import_module, metadata
 
 from ..errors import FlaNpuError
 
-__all__ = ["MindSporeMissing", "mindspore_version", "require_mindspore"]
+__all__ = [
+    "CALLS_HAVE_NAMES",
+    "MindSporeMissing",
+    "mindspore_release",
+    "mindspore_version",
+    "require_mindspore",
+]
 
-MINIMUM = (2, 10)
+MINIMUM = (2, 9)
+CALLS_HAVE_NAMES = (2, 10)
 _INSTALL = "pip install 'fla-npu[mindspore]'"
 
 
@@ -35,12 +42,15 @@ def mindspore_version() -> str:
         ) from None
 
 
+def mindspore_release() -> tuple[int, ...]:
+    """Its first two numbers."""
+    return tuple(int(part) for part in re.findall(r"\d+", mindspore_version())[:2])
+
+
 def require_mindspore() -> None:
     """Refuse an absent or too old MindSpore with the command that repairs it."""
-    version = mindspore_version()
-    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    if numbers < MINIMUM:
+    if mindspore_release() < MINIMUM:
         raise MindSporeMissing(
             f"fla_npu.mindspore needs MindSpore {MINIMUM[0]}.{MINIMUM[1]} or newer (the bridge uses its "
-            f"C++ extension interface), found {version}: {_INSTALL} --upgrade"
+            f"C++ extension interface), found {mindspore_version()}: {_INSTALL} --upgrade"
         )

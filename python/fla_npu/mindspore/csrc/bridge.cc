@@ -161,14 +161,26 @@ ms::Tensor IssueOne(const PlanPtr &plan, const std::vector<ms::Tensor> &given)
     return Issue(plan, given)[0];
 }
 
+/// From MindSpore 2.10 on a call has a name, which its profiler shows.
+template <size_t Count, typename Function>
+py::object Queue(Function issue, const PlanPtr &plan, const std::vector<ms::Tensor> &inputs)
+{
+    using ms::pynative::PyboostRunner;
+    if constexpr (FLA_BRIDGE_NAMED_CALLS) {
+        const std::string name = plan->target->op->name;
+        return PyboostRunner::Call<Count>(name, issue, plan, inputs);
+    } else {
+        return PyboostRunner::Call<Count>(issue, plan, inputs);
+    }
+}
+
 template <size_t Count>
 py::tuple CallPadded(const PlanPtr &plan, const std::vector<ms::Tensor> &inputs)
 {
-    const std::string name = plan->target->op->name;
     if constexpr (Count == 1) {
-        return py::make_tuple(ms::pynative::PyboostRunner::Call<1>(name, &IssueOne, plan, inputs));
+        return py::make_tuple(Queue<1>(&IssueOne, plan, inputs));
     } else {
-        return ms::pynative::PyboostRunner::Call<Count>(name, &Issue, plan, inputs);
+        return Queue<Count>(&Issue, plan, inputs);
     }
 }
 
