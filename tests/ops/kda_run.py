@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import platform
+
 import numpy as np
+import pytest
 import torch
 from goldens import MODE_SLOTS, PREPARE_SLOTS
 from in_step import in_step
 from kda_inputs import KdaInputs
 
+#: Mark of a test about an instruction set that only one processor has.
+x86_64_only = pytest.mark.skipif(platform.machine() != "x86_64", reason="AVX is of x86-64")
 TORCH = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 

@@ -77,7 +77,9 @@ def test_composed_call_on_both_builds(call, twin, build, disable_recompute):
             return
 
 
-@pytest.mark.parametrize("isa", ["baseline", pytest.param("avx2", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "isa", ["baseline", pytest.param("avx2", marks=[pytest.mark.full, kda_run.x86_64_only])]
+)
 def test_vector_extensions_change_rounding_only(call, twin, isa):
     want = grad_run.chain(*call)
     twin(isa=isa)
