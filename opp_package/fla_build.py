@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from build_config import ConfigError, decide, jobs
-from fla_npu.manylinux import retag
+from fla_npu.manylinux import prepare_cross, retag
 from scikit_build_core import build as backend
 
 OPTIONS = ("FLA_NPU_BACKEND", "FLA_NPU_SOC", "FLA_NPU_OPS", "FLA_NPU_KERNEL_OPTIONS")
@@ -31,6 +31,7 @@ def _settings(config_settings: dict | None) -> dict:
         for key in (name, f"cmake.define.{name}"):
             if key in left:
                 os.environ[name] = str(left.pop(key))
+    prepare_cross(left, os.environ)
     os.environ["CMAKE_BUILD_PARALLEL_LEVEL"] = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(jobs())
     return left
 
@@ -39,9 +40,7 @@ def _checked(config_settings: dict | None) -> dict:
     """The same, refusing options that describe no build before anything is compiled."""
     left = _settings(config_settings)
     if "inplace" in (left.get("editable.mode"), os.environ.get("SKBUILD_EDITABLE_MODE")):
-        raise SystemExit(
-            "fla-npu: editable.mode = inplace leaves out the step that packs the OPP; drop the setting"
-        )
+        raise SystemExit("fla-npu: editable.mode = inplace leaves out the step that packs the OPP; drop it")
     try:
         decide(*(os.environ.get(name, "") for name in OPTIONS))
     except ConfigError as error:

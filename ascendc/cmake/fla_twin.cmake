@@ -5,7 +5,7 @@ set(twin ${FLA_ASCENDC}/twin)
 set(common ${FLA_ASCENDC}/common)
 find_package(Threads REQUIRED)
 
-add_compile_options(-Wall -Wextra)
+add_compile_options(-Wall -Wextra -ffp-contract=off)   # only the primitives may fuse: the same bits on every processor
 configure_file(${CMAKE_CURRENT_LIST_DIR}/exports.map ${CMAKE_BINARY_DIR}/exports.map COPYONLY)
 add_link_options(-Wl,-Bsymbolic -Wl,-z,defs -Wl,--as-needed $<$<CONFIG:Release>:-s>
   -Wl,--version-script=exports.map)   # where ninja links: a whole path may hold a comma or a $

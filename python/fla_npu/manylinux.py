@@ -1,26 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The platform tag that a wheel's binaries keep: `manylinux_2_X` by what they ask of the C and C++ libraries.
+"""The platform tag that a wheel's binaries keep: `manylinux_2_X_<processor>`, by what is in them.
 
 PEP 600: the tag promises that the wheel works with glibc 2.X. What a library needs is in its version
-records, so the tag is computed from the binaries and never promises more than they can do. Standard
-library only: the build uses this module before anything is installed.
+records, so the tag is computed from the binaries and never promises more than they can do. A build for
+another processor is recognised by its compiler or its options; a wheel whose name, manifest and libraries
+do not agree about the processor is refused. Standard library only: the build uses this module before
+anything is installed.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
+import platform
 import re
+import shlex
+import subprocess
 import zipfile
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
-__all__ = ["needs", "platform_tag", "retag"]
+from .elf import MACHINES
+
+__all__ = ["WrongProcessor", "machine", "needs", "platform_tag", "prepare_cross", "processor", "retag"]
 
 OLDEST = 17  # glibc 2.17 is the oldest that a Python of today runs on
 # Last minor version of GLIBCXX_3.4.x and CXXABI_1.3.x that systems with glibc 2.<second> may be expected to have,
 # as auditwheel's policies have it.
 GLIBCXX = ((19, 17), (22, 24), (24, 27), (28, 31), (29, 34), (30, 35), (33, 39))
 CXXABI = ((7, 17), (10, 24), (11, 27), (12, 31), (13, 34), (15, 39))
+OTHER_NAMES = {"AMD64": "x86_64", "arm64": "aarch64"}
 VERSION = re.compile(rb"\0(GLIBC_2|GLIBCXX_3\.4|CXXABI_1\.3)\.(\d+)(?:\.\d+)?(?=\0)")
 
 
@@ -55,6 +65,81 @@ def platform_tag(libraries: list[bytes], arch: str) -> str:
     return f"manylinux_2_{minimum}_{arch}"
 
 
+class WrongProcessor(SystemExit):
+    """Ends the build: pip then shows the text and no traceback."""
+
+
+def machine(library: bytes) -> str:
+    """'x86_64', 'aarch64' or 'e_machine 243': the processor that an ELF file is for; '' for another file."""
+    if library[:4] != b"\x7fELF" or len(library) < 20:
+        return ""
+    number = int.from_bytes(library[18:20], "little" if library[5] == 1 else "big")
+    return MACHINES.get(number, f"e_machine {number}")
+
+
+def processor(settings: Mapping[str, object], environment: Mapping[str, str]) -> str:
+    """The processor that a build is for, as far as its settings and environment tell; '' when nothing does.
+
+    In this order: _PYTHON_HOST_PLATFORM, CMAKE_SYSTEM_PROCESSOR, a toolchain file that sets it, the compiler.
+    """
+    asked = re.fullmatch(r"linux[-_](\w+)", environment.get("_PYTHON_HOST_PLATFORM", ""))
+    if asked:
+        return asked.group(1)
+    defined = dict(re.findall(r"-D\s*(\w+)(?::\w+)?=(\S+)", environment.get("CMAKE_ARGS", "")))
+    defined |= {key.removeprefix("cmake.define."): str(value) for key, value in settings.items()}
+    name = defined.get("CMAKE_SYSTEM_PROCESSOR", "")
+    toolchain = defined.get("CMAKE_TOOLCHAIN_FILE") or environment.get("CMAKE_TOOLCHAIN_FILE", "")
+    if not name and toolchain and Path(toolchain).is_file():
+        text = Path(toolchain).read_text(errors="replace")
+        found = re.search(r"(?im)^\s*set\s*\(\s*CMAKE_SYSTEM_PROCESSOR\s+\"?(\w+)", text)
+        name = found.group(1) if found else ""
+    compiler = defined.get("CMAKE_CXX_COMPILER") or environment.get("CXX", "")
+    if not name and compiler:
+        try:
+            command = [*shlex.split(compiler), "-dumpmachine"]
+            run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            name = run.stdout.strip().split("-")[0] if run.returncode == 0 else ""
+        except (OSError, ValueError, subprocess.SubprocessError):
+            name = ""  # CMake will say what is wrong with it
+    return OTHER_NAMES.get(name, name)
+
+
+def prepare_cross(settings: MutableMapping[str, object], environment: MutableMapping[str, str]) -> None:
+    """Tells scikit-build-core and CMake about a build for another processor; nothing for one for this machine.
+
+    The platform goes into the wheel's name and into the name of the build tree, so that trees for two
+    processors never mix. What the caller has set stays.
+    """
+    name = processor(settings, environment)
+    if name in ("", OTHER_NAMES.get(platform.machine(), platform.machine())):
+        return
+    environment.setdefault("_PYTHON_HOST_PLATFORM", f"linux-{name}")
+    settings.setdefault("cmake.define.CMAKE_SYSTEM_NAME", "Linux")
+    settings.setdefault("cmake.define.CMAKE_SYSTEM_PROCESSOR", name)
+
+
+def _check_processor(wheel: Path, arch: str, contents: Mapping[str, bytes]) -> None:
+    """WrongProcessor, with the wheel removed, unless name, manifest and every library are for one processor."""
+    seen = {f"its name says {arch}": arch}
+    for name, data in contents.items():
+        if name.endswith("opp/manifest.json"):
+            said = json.loads(data).get("arch", arch)
+            seen.setdefault(f"its manifest says {said}", said)
+        elif name.endswith(".so") and machine(data):
+            seen.setdefault(f"{name.rsplit('/', 1)[-1]} is for {machine(data)}", machine(data))
+    if set(seen.values()) == {arch}:
+        return
+    odd = [text for text, said in seen.items() if said != arch]
+    wheel.unlink()
+    raise WrongProcessor(
+        f"fla-npu: step 'tag' failed: {wheel.name} would mix processors: its name says {arch}, but "
+        f"{'; '.join(odd[:3])}. Name the compiler that makes code for {arch} in CXX, or, to build for another "
+        "processor, set CXX to its cross compiler (CXX=aarch64-linux-gnu-g++), and let "
+        "_PYTHON_HOST_PLATFORM and CMAKE_SYSTEM_PROCESSOR say the same or leave them out; an old tree in build/ "
+        "is removed first"
+    )
+
+
 def _digest(data: bytes) -> str:
     return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
@@ -63,12 +148,14 @@ def retag(wheel: Path) -> Path:
     """Gives a `linux_<arch>` wheel the tag its binaries keep, in name, WHEEL and RECORD; returns its new path.
 
     Every other byte of every member, their order and dates stay. A wheel with another tag is left alone.
+    WrongProcessor when the libraries are not for <arch>: such a wheel is removed.
     """
     match = re.fullmatch(r"(.+-)linux_(\w+)\.whl", wheel.name)
     if match is None:
         return wheel
     with zipfile.ZipFile(wheel) as archive:
         members = [(info, archive.read(info)) for info in archive.infolist()]
+    _check_processor(wheel, match.group(2), {info.filename: data for info, data in members})
     tag = platform_tag([data for info, data in members if info.filename.endswith(".so")], match.group(2))
     target = wheel.with_name(f"{match.group(1)}{tag}.whl")
     if target == wheel:
