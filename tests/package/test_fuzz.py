@@ -21,18 +21,17 @@ import json
 import os
 import random
 import shutil
-import signal
 import zipfile
 from pathlib import Path
 
 import fake_cann
 import fake_opp
 import pytest
+from apart import in_a_process
 from fla_npu.elf import read_elf
 
 CASES = {"fast": 40, "full": 1000}
 EXCUSED = 0.1  # of all cases at most
-SECONDS = 60  # of one case; they take some milliseconds on a quiet machine
 TEXTS = [
     "",
     "{",
@@ -255,26 +254,6 @@ def is_opened(name: str) -> bool:
         or (name.endswith(".so") and f"kernel/ascend910b/{fake_opp.OP}" in name)
         or (name.endswith(".so") and "/kernel/" not in name)
     )
-
-
-def in_a_process(*calls) -> list[str]:
-    """What each call returned or raised, or how the process died in it."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        signal.alarm(SECONDS)
-        for call in calls:
-            try:
-                text = call()
-            except BaseException as error:
-                text = f"CRASH {type(error).__name__}: {error}"
-            os.write(write, text.encode("utf-8", "replace")[:2000] + b"\0")
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        said = pipe.read().decode().split("\0")[:-1]
-    status = os.waitpid(child, 0)[1]
-    return [*said, f"DEAD by signal {os.WTERMSIG(status)}"] if os.WIFSIGNALED(status) else said
 
 
 @pytest.mark.parametrize("tier", ["fast", pytest.param("full", marks=pytest.mark.full)])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from fake_opp import BUILD, functions, identity, library
+from fla_npu.manifest import digest
 
 ROOT = Path(__file__).resolve().parents[2]
 OPS = {"chunk_fwd_h": "ChunkFwdH", "chunk_kda_fwd_finalize": "ChunkKdaFwdFinalize"}
@@ -114,6 +115,7 @@ def test_manifest_describes_every_file(build):
     manifest = json.loads((opp / "manifest.json").read_text())
     assert (manifest["build_id"], manifest["backend"], manifest["version"]) == (BUILD, "twin", "9+twin")
     assert set(manifest["files"]) == files_of(opp) - {"manifest.json"}
+    assert manifest["schema"] == 2 and manifest["digest"] == digest(manifest)
     for name, entry in manifest["files"].items():
         assert entry["sha256"] == hashlib.sha256((opp / name).read_bytes()).hexdigest()
     from fla_npu import spec

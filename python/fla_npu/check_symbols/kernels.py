@@ -29,7 +29,7 @@ INFO_DTYPE = {
     "bfloat16": "bf16",
 }
 ND = 2
-CORE_TYPES = {"MIX", "AiCore", "VectorCore"}
+CORE_TYPES = ("MIX", "AiCore", "VectorCore")
 
 
 def snake(op_type: str) -> str:
