@@ -122,6 +122,28 @@ def test_the_built_opp_agrees_with_itself_and_its_manifest(against):
         assert status == 0 and not seen["findings"], seen["findings"]
 
 
+@pytest.mark.parametrize("which", ["older", "newer"])
+@pytest.mark.parametrize("how", ["library", "manifest", "gone"])
+def test_damage_in_either_release(release, against, capsys, which, how):
+    """Not comparable: which of the two, and what; the comparison is still made as far as it goes."""
+    places = {"older": release("a"), "newer": release("b", functions(API))}
+    library_of = places[which] / "vendors/fla_npu" / API_LIB
+    if how == "library":
+        library_of.write_bytes(library_of.read_bytes() + b"\0")
+    elif how == "manifest":
+        manifest = places[which] / "manifest.json"
+        manifest.write_text(manifest.read_text().replace("ascend910b", "ascend910_93"))
+    else:
+        library_of.unlink()
+    assert check_symbols.main([str(places["newer"]), "--against", str(places["older"])]) == 2
+    assert f"the {which} release: " in capsys.readouterr().err
+    status, seen = against(places["older"], places["newer"])
+    damage = [f for f in seen["findings"] if f["level"] == "damage"]
+    assert status == 2 and damage and all(f["text"].startswith(f"the {which} release: ") for f in damage)
+    assert all(f["where"].startswith(str(places[which])) for f in damage)
+    assert how == "gone" or seen["compare"]["removed"] == [f"symbol {BOTH[0]}"]
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"ops": []}', "[" * 100_000])
 def test_against_something_that_is_no_release(release, tmp_path, capsys, text):
     (tmp_path / "x.json").write_text(text)
@@ -158,6 +180,37 @@ def test_sarif(release, tmp_path):
     assert any(r["ruleId"] == "operator" and r["level"] == "error" for r in run["results"])
     places = {r["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for r in run["results"]}
     assert places == {f"{broken}%3Avendors/fla_npu"}  # a colon would make what is before it a scheme
+
+
+def test_damage_has_a_kind_of_its_own_in_every_report(release, tmp_path, capsys):
+    """An error where what is missing is a failure; both are there, and so is the rest."""
+    out, broken = tmp_path / "report", release("b", functions(API))
+    path = broken / "vendors/fla_npu/op_api/include/aclnn_chunk_fwd_h.h"
+    path.write_text(path.read_text() + " ")
+
+    def report(form: str) -> str:
+        assert check_symbols.main([str(broken), "--op", OP, "--format", form, "--output", str(out)]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+        return out.read_text()
+
+    seen = json.loads(report("json"))
+    assert [f["level"] for f in seen["findings"]] == ["damage", "error"] and seen["status"] == 2
+    suite = ElementTree.fromstring(report("junit").split("\n", 1)[1])
+    assert (suite.get("errors"), suite.get("failures")) == ("1", "1")
+    assert (
+        "is not the file that was packed"
+        in suite.find("testcase[@classname='check_symbols.damage']/error").text
+    )
+    assert "incomplete" in suite.find(f"testcase[@name='{OP}']/failure").text
+    run = json.loads(report("sarif"))["runs"][0]
+    assert [r["ruleId"] for r in run["results"]] == ["damage", "operator"]
+    assert run["invocations"][0]["exitCode"] == 2
+    text = report("text")
+    assert (
+        "damage op_api/include/aclnn_chunk_fwd_h.h is not the file" in text
+        and "error chunk_fwd_h: inc" in text
+    )
+    assert text.endswith("damaged in 1 place, 1 problem\n")
 
 
 @pytest.mark.parametrize("form", ["json", "junit", "sarif"])

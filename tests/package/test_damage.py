@@ -532,3 +532,11 @@ def test_reader_that_has_seen_enough(opp):
 def test_result_that_can_not_be_written(tool, opp, tmp_path):
     done = tool(opp, "--op", OP, "--output", tmp_path / "no/such/folder")
     assert done.returncode == 2 and done.stderr.startswith("check_symbols: the result can't be written: ")
+
+
+def test_without_the_package_that_prints_the_table(opp, monkeypatch, capsys):
+    for name in ("rich", "fla_npu.check_symbols.report"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert check_symbols.main([str(opp), "--op", OP, "--json"]) == 0
+    assert check_symbols.main([str(opp), "--op", OP]) == 2
+    assert "pip install rich" in capsys.readouterr().err

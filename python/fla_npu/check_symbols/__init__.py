@@ -107,8 +107,13 @@ def main(arguments: list[str] | None = None) -> int:
             _write(result, asked.format, asked.output)
     except BrokenPipeError:  # whoever reads has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        print(f"check_symbols: the result can't be written: {error}", file=sys.stderr)
+    except (OSError, ImportError) as error:
+        hint = (
+            "; the table needs rich: pip install rich, or --format json"
+            if isinstance(error, ImportError)
+            else ""
+        )
+        print(f"check_symbols: the result can't be written: {error}{hint}", file=sys.stderr)
         return 2
     return result["status"]
 
