@@ -53,12 +53,12 @@ env_csh() {
     [ "$2" = twin ] || cat <<END
 if ( ! \$?ASCEND_CUSTOM_OPP_PATH ) setenv ASCEND_CUSTOM_OPP_PATH ''
 set fla_npu_old = \$ASCEND_CUSTOM_OPP_PATH:q
-printenv ASCEND_CUSTOM_OPP_PATH | tr ':' '\\n' | grep -Fqx -e $v
-if ( \$status ) then
+set fla_npu_seen = \`sh -c 'case ":\$ASCEND_CUSTOM_OPP_PATH:" in (*":\$FLA_NPU_OPP_PATH:"*) echo 1;; (*) echo 0;; esac'\`
+if ( \$fla_npu_seen == 0 ) then
     setenv ASCEND_CUSTOM_OPP_PATH $v
     if ( \$fla_npu_old:q != '' ) setenv ASCEND_CUSTOM_OPP_PATH \${ASCEND_CUSTOM_OPP_PATH:q}':'\${fla_npu_old:q}
 endif
-unset fla_npu_old
+unset fla_npu_old fla_npu_seen
 END
 }
 # For eval, which joins lines: the value as it comes out now.
@@ -77,51 +77,132 @@ or set -gx ASCEND_CUSTOM_OPP_PATH $v (string split -n : -- "\$ASCEND_CUSTOM_OPP_
 END
 }
 
-# config.ini of $vendors with fla_npu first ($1 = install) or without it; other lines stay as they are.
-order() {
-    old="$vendors/config.ini" names=''
-    [ ! -f "$old" ] || names=$(sed -n 's/^[[:space:]]*load_priority[[:space:]]*=//p' "$old" | tail -n 1)
-    names=$(printf '%s\n' "$names" | tr -d ' \t\r' | tr ',' '\n' | grep -Fvx -e fla_npu -e '' | paste -sd, - || :)
-    [ "$1" != install ] || names="fla_npu${names:+,$names}"
-    others=''
-    [ ! -f "$old" ] || others=$(grep -v '^[[:space:]]*load_priority[[:space:]]*=' "$old" || :)
-    if [ -z "$names$others" ]; then
-        rm -f "$old"
-        return
+# config.ini on standard input without fla_npu in its list. Every other byte stays: comments, spaces, line ends.
+without_us() {
+    sed -e '/^[[:space:]]*load_priority[[:space:]]*=/!b' -e ':again' \
+        -e 's/=\([[:blank:]]*\)fla_npu[[:blank:]]*,[[:blank:]]*/=\1/;t again' \
+        -e 's/[[:blank:]]*,[[:blank:]]*fla_npu[[:blank:]]*,/,/;t again' \
+        -e 's/[[:blank:]]*,[[:blank:]]*fla_npu\([[:space:]]*\)$/\1/;t again' \
+        -e 's/=\([[:blank:]]*\)fla_npu\([[:space:]]*\)$/=\1\2/'
+}
+has_order() { grep -q '^[[:space:]]*load_priority[[:space:]]*=' "$1"; }
+
+# From what is in config.ini: $1/.config.before, what it is without us, and $1/.config.after, with us first.
+plan_order() {
+    kept="$vendors/fla_npu/.config"
+    [ -f "$config" ] || kept='' # somebody deleted it: nothing to come back to
+    if [ -n "$kept" ] && cmp -s "$kept.after" "$config"; then
+        [ ! -f "$kept.before" ] || cp -p "$kept.before" "$1/.config.before"
+    elif [ -n "$kept" ]; then
+        copy_config "$1/.config.before"
     fi
-    [ ! -f "$old" ] || cp -p "$old" "$vendors/.fla_npu.config" # its owner and mode stay
-    {
-        [ -z "$others" ] || printf '%s\n' "$others"
-        [ -z "$names" ] || printf 'load_priority=%s\n' "$names"
-    } >"$vendors/.fla_npu.config"
-    mv -f "$vendors/.fla_npu.config" "$old"
+    if [ ! -f "$1/.config.before" ]; then
+        echo 'load_priority=fla_npu' >"$1/.config.after"
+    elif has_order "$1/.config.before"; then
+        without_us <"$1/.config.before" | sed -e '/^[[:space:]]*load_priority[[:space:]]*=/!b' \
+            -e 's/=\([[:blank:]]*\)\([^[:space:]]\)/=\1fla_npu,\2/;t' -e 's/=\([[:blank:]]*\)/=\1fla_npu/' >"$1/.config.after"
+    else
+        { cat "$1/.config.before" && { [ -z "$(tail -c 1 "$1/.config.before")" ] || echo; } &&
+            echo 'load_priority=fla_npu'; } >"$1/.config.after"
+    fi
+}
+copy_config() { cp -pL "$config" "$1" && chmod u+w "$1"; }
+
+# The text of file $1 becomes config.ini, which keeps its owner, its mode, and what it is: a file or a link.
+write_config() {
+    if [ -L "$config" ]; then
+        cat "$1" >"$config"
+    elif [ -f "$config" ]; then
+        mode=$(stat -c %a "$config")
+        copy_config "$vendors/.fla_npu.config" && cat "$1" >"$vendors/.fla_npu.config"
+        chmod "$mode" "$vendors/.fla_npu.config" && mv -f "$vendors/.fla_npu.config" "$config"
+    else
+        cat "$1" >"$vendors/.fla_npu.config" && mv -f "$vendors/.fla_npu.config" "$config"
+    fi
 }
 
-# One installation at a time; what a killed one left is put right. The lock is the directory itself.
-take_turn() {
-    if command -v flock >/dev/null 2>&1; then
-        exec 9<"$vendors" && flock 9
+# Takes $vendors/fla_npu out of config.ini. When nobody wrote to it since, it is what it was, byte for byte.
+leave_order() {
+    [ -f "$config" ] || return 0
+    kept="$vendors/fla_npu/.config"
+    if cmp -s "$kept.after" "$config" && [ ! -f "$kept.before" ]; then
+        rm -f "$config"
+    elif cmp -s "$kept.after" "$config" && [ ! -L "$config" ] && without_us <"$kept.before" | cmp -s "$kept.before" -; then
+        chmod "$(stat -c %a "$config")" "$kept.before" && mv -f "$kept.before" "$config"
+    else
+        from=$config drop='/^[[:space:]]*load_priority[[:space:]]*=[[:space:]]*$/d'
+        if cmp -s "$kept.after" "$config"; then from=$kept.before; fi
+        if [ -f "$kept.before" ] && has_order "$kept.before"; then drop=''; fi # an empty list was theirs
+        without_us <"$from" | sed "$drop" >"$vendors/.fla_npu.rest"
+        if [ -s "$vendors/.fla_npu.rest" ]; then write_config "$vendors/.fla_npu.rest"; else rm -f "$config"; fi
+        rm -f "$vendors/.fla_npu.rest"
     fi
-    for left in "$vendors"/.fla_npu.old.*; do
+}
+
+# One installation at a time. The lock is the directory itself, which whoever had it before may have removed.
+take_turn() {
+    command -v flock >/dev/null 2>&1 || return 0
+    while command exec 9<"$vendors" || [ "$action" = install ]; do
+        flock 9 2>/dev/null || return 0 # a file system without locks
+        if [ /proc/self/fd/9 -ef "$vendors" ] || [ ! -e /proc/self/fd/9 ]; then return 0; fi
+        [ "$action" = install ] || break
+        make_directories
+    done
+    die "there is no fla_npu in $vendors"
+}
+# Puts right what a killed installation or removal left: the old vendor comes back, and $created says which
+# directories were made for it.
+look_back() {
+    for left in "$vendors"/.fla_npu.old*; do
         if [ -d "$left" ] && [ ! -e "$vendors/fla_npu" ]; then mv "$left" "$vendors/fla_npu"; fi
     done
-    rm -rf "$vendors"/.fla_npu.*
-}
-
-# Makes directory $1 and prints those that were not there, the deepest first.
-make_directory() {
-    made='' at="$1"
-    while [ ! -d "$at" ] && [ "$at" != / ] && [ "$at" != . ]; do
-        made="$made$at
-" at=$(dirname "$at")
+    for left in "$vendors"/.fla_npu.*/.created "$vendors/.fla_npu.created" "$vendors/fla_npu/.created"; do
+        if [ -f "$left" ]; then created=$(cat "$left"); fi
     done
-    mkdir -p "$1" || die "cannot make $1: choose another place with --install-path"
-    printf '%s' "$made"
+}
+sweep() {
+    for left in "$vendors"/.fla_npu.*; do
+        case $left in "$1" | "$vendors/.fla_npu.created") ;; *) rm -rf "$left" ;; esac
+    done
 }
 
+# Makes $vendors. What was not there comes in one step, with the list of it inside, the deepest first: whoever
+# is killed leaves what the next one knows how to remove.
+make_directories() {
+    while nearest; do
+        rest=${vendors#"$at"/} made="$at/.fla_npu.made.$$" list='' top=$at/${rest%%/*}
+        mkdir -p "$made${vendors#"$top"}" 2>/dev/null || die "cannot make $top: choose another place with --install-path"
+        while [ "$rest" != "${rest%/*}" ]; do
+            list="$list$at/$rest
+" rest=${rest%/*}
+        done
+        printf '%s\n' "$list$top" >"$made${vendors#"$top"}/.fla_npu.created" || die "$full"
+        mv -T "$made" "$top" 2>/dev/null || rm -rf "$made" # somebody else was first: look again
+    done
+}
+# $at: the nearest folder above $vendors that is there, without leftovers of the killed; fails when that is $vendors.
+nearest() {
+    at=$vendors
+    while [ ! -d "$at" ]; do at=$(dirname "$at"); done
+    for left in "${at%/}"/.fla_npu.made.*; do
+        if [ -d "$left" ] && ! kill -0 "${left##*.}" 2>/dev/null; then rm -rf "$left"; fi
+    done
+    at=${at%/}
+    [ "$at" != "$vendors" ]
+}
+
+# Removes the directories of $created that are empty, in one step when all are.
 remove_directories() {
+    top=$(printf '%s\n' "$created" | tail -n 1)
+    if [ -d "$top" ] && [ "$(find "$top" ! -type d)" = "$vendors/.fla_npu.created" ]; then
+        gone=$(dirname "$top")/.fla_npu.made.$$
+        mv -T "$top" "$gone" && rm -f "$gone${vendors#"$top"}/.fla_npu.created"
+        find "$gone" -depth -type d -exec rmdir {} + 2>/dev/null || :
+        [ ! -d "$gone" ] || mv -T "$gone" "$top" # somebody wrote to it meanwhile
+    fi
+    rm -f "$vendors/.fla_npu.created"
     printf '%s\n' "$created" | while IFS= read -r made; do
-        if [ -n "$made" ]; then rmdir "$made" 2>/dev/null || break; fi
+        [ -z "$made" ] || rmdir "$made" 2>/dev/null || :
     done
 }
 clear_up() {
@@ -140,38 +221,40 @@ check() {
 }
 
 install_tree() {
-    created=$(make_directory "$vendors" && printf .) || exit 1
-    created=$(printf '%s' "${created%.}")
-    new="$vendors/.fla_npu.new.$$"
+    if [ -n "$shared" ]; then umask 022; fi # other users read it
+    full="cannot write to $vendors (is the disk full?)"
+    new="$vendors/.fla_npu.new.$$" created=''
+    make_directories
     trap clear_up EXIT
     trap 'exit 1' HUP INT TERM
     [ -w "$vendors" ] || die "permission denied: $vendors is not writable for uid $(id -u); choose --install-path, or run as its owner"
     take_turn
-    if [ -e "$vendors/fla_npu" ] && [ ! -f "$vendors/fla_npu/.created" ]; then
-        die "$vendors/fla_npu is there and was not installed by this program; remove it the way it came, or choose another place"
+    look_back
+    if [ -e "$vendors/fla_npu" ] || [ -L "$vendors/fla_npu" ]; then
+        [ -f "$vendors/fla_npu/.created" ] ||
+            die "$vendors/fla_npu is there and was not installed by this program; remove it the way it came, or choose another place"
     fi
-    [ ! -f "$vendors/fla_npu/.created" ] || created=$(cat "$vendors/fla_npu/.created")
-    mkdir "$new"
+    mkdir "$new" && printf '%s\n' "$created" >"$new/.created" || die "$full"
+    sweep "$new"
     if [ -n "$from" ]; then
-        cp -RL "$from/vendors/fla_npu/." "$new" && cp "$from/manifest.json" "$new" ||
-            die "cannot copy to $vendors (is the disk full?)"
+        cp -RL "$from/vendors/fla_npu/." "$new" && cp "$from/manifest.json" "$new" || die "$full"
     else
         mkdir "$new/.tree" && unpack "$new/.tree"
         mv "$new/.tree"/vendors/fla_npu/* "$new/.tree/manifest.json" "$new"
         rm -rf "$new/.tree"
     fi
     chmod -R u+w,a+rX "$new"
-    mkdir -p "$new/bin"
-    printf '%s\n' "$created" >"$new/.created"
+    mkdir -p "$new/bin" || die "$full"
     kind=$(backend_of "$new")
     for shell in bash csh fish; do
-        "env_$shell" "$vendors/fla_npu" "$kind" >"$new/bin/set_env.$shell" || die "cannot write to $vendors (is the disk full?)"
+        "env_$shell" "$vendors/fla_npu" "$kind" >"$new/bin/set_env.$shell" || die "$full"
     done
-    old="$vendors/.fla_npu.old.$$"
+    plan_order "$new" || die "$full"
+    old="$vendors/.fla_npu.old" # who looks between these two renames waits for the second
     [ ! -e "$vendors/fla_npu" ] || mv "$vendors/fla_npu" "$old"
     mv "$new" "$vendors/fla_npu"
-    rm -rf "$old"
-    order install
+    rm -rf "$old" "$vendors/.fla_npu.created"
+    cmp -s "$vendors/fla_npu/.config.after" "$config" || write_config "$vendors/fla_npu/.config.after" || die "$full"
     say "installed $about in $vendors/fla_npu"
 }
 
@@ -180,16 +263,22 @@ backend_of() {
 }
 
 remove_tree() {
-    [ -d "$vendors" ] || die "there is no fla_npu in $vendors"
+    ! nearest || die "there is no fla_npu in $vendors"
     [ -w "$vendors" ] || die "permission denied: $vendors is not writable for uid $(id -u); run as its owner"
     take_turn
-    [ -d "$vendors/fla_npu" ] || die "there is no fla_npu in $vendors"
-    [ -f "$vendors/fla_npu/.created" ] ||
-        die "$vendors/fla_npu was not installed by this program; its own uninstaller, or pip, removes it"
-    created=$(cat "$vendors/fla_npu/.created")
-    mv "$vendors/fla_npu" "$vendors/.fla_npu.gone.$$"
-    order remove
-    rm -rf "$vendors/.fla_npu.gone.$$"
+    created=none
+    look_back
+    if [ -e "$vendors/fla_npu" ] || [ -L "$vendors/fla_npu" ]; then
+        [ -f "$vendors/fla_npu/.created" ] ||
+            die "$vendors/fla_npu was not installed by this program; its own uninstaller, or pip, removes it"
+    elif [ "$created" = none ]; then
+        die "there is no fla_npu in $vendors"
+    fi
+    # What is done when the vendor is half gone must be known then: a removal may be killed, too.
+    printf '%s\n' "$created" >"$vendors/.fla_npu.created"
+    leave_order
+    [ ! -e "$vendors/fla_npu" ] || mv "$vendors/fla_npu" "$vendors/.fla_npu.gone.$$"
+    sweep ''
     remove_directories
     say "removed fla_npu from $vendors"
 }
@@ -226,8 +315,12 @@ if [ "$action" = check ]; then
     exit 0
 fi
 [ -n "$path" ] || path=${ASCEND_OPP_PATH-}
+shared=$path
 if [ -z "$path" ]; then
-    data=${XDG_DATA_HOME:-${HOME:+$HOME/.local/share}}
+    case ${XDG_DATA_HOME-} in
+    /*) data=$XDG_DATA_HOME ;;
+    *) data=${HOME:+$HOME/.local/share} ;; # a relative one does not count
+    esac
     [ -n "$data" ] || die "no place to install to: this user has no home; name one with --install-path=DIR"
     path=$data/fla_npu/opp
 fi
@@ -236,11 +329,17 @@ newline='
 case $path in
 *:* | *"$newline"*) die "$path cannot be in a path variable (':' or a line break); choose another --install-path" ;;
 /*) ;;
+'~' | '~/'*) path=$HOME${path#'~'} ;; # not every shell expands it behind a '='
 *) path=$(pwd)/$path ;;
 esac
+case $path/ in
+*/../*) path=$(readlink -m "$path") || die "$path has '..' in it; name the folder without" ;;
+esac
 path=${path%/}
+path=${path%/vendors/fla_npu}
 path=${path%/vendors}
 vendors=$path/vendors
+config=$vendors/config.ini
 if [ "$action" = uninstall ]; then
     remove_tree
     exit 0

@@ -17,6 +17,7 @@ several vendors share a root, in the vendor's own directory, and speaks of the v
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -118,7 +119,8 @@ def read_manifest(root: Path) -> dict:
 
 def _vendor_order(vendors: Path) -> list[Path]:
     """Vendor directories, those named by config.ini first and in its order."""
-    found = sorted(p for p in vendors.iterdir() if p.is_dir())
+    # An installer's unfinished copy has a dot in front: no vendor yet, or no longer one.
+    found = sorted(p for p in vendors.iterdir() if p.name[0] != "." and p.is_dir())
     config = vendors / "config.ini"
     order = (parse_priority(read_file(config, MAX_CONFIG)) if config.is_file() else None) or []
     rank = {name: i for i, name in enumerate(order)}
@@ -165,7 +167,34 @@ def _odd(text: str) -> str:
     return "; '~' and '$' are not expanded here, write the path in full" if text[:1] in "~$" else ""
 
 
+def _exchange(path: Path) -> list[tuple[int, int]]:
+    """Our vendor and the one before it, near `path`, as inodes: what an installation exchanges."""
+
+    def inode(entry: Path) -> int:
+        try:
+            return entry.lstat().st_ino
+        except OSError:
+            return 0
+
+    folders = (path, path / "vendors", path.parent)
+    return [(inode(folder / "fla_npu"), inode(folder / ".fla_npu.old")) for folder in folders]
+
+
 def _look(source: str, path: Path) -> Place:
+    """What a path holds. Waits for an installation that is exchanging the vendor: two renames."""
+    for _ in range(100):
+        before = _exchange(path)
+        place = _inspect(source, path)
+        between = any(old and not new for new, old in before)
+        if before == _exchange(path) and not between:
+            return place
+        time.sleep(0.01)
+    if between and place.opp is None:
+        place.state += "; an installation was interrupted there, install again"
+    return place
+
+
+def _inspect(source: str, path: Path) -> Place:
     """What a path holds, told apart: absent, not readable, no library, damaged, usable."""
     place = Place(source, str(path), "")
     try:

@@ -18,6 +18,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 import tarfile
 import tempfile
 import zipfile
@@ -34,6 +35,7 @@ __all__ = ["environment", "install", "listing", "pack", "read_source", "remove"]
 FORMS = ("run", "tar.gz", "tree")
 VENDOR = "vendors/fla_npu/"
 MANIFEST = "manifest.json"
+RECORDS = (".created", ".config.before", ".config.after")  # what installer.sh keeps for the removal
 INSIDE_WHEEL = re.compile(r"^(?:[^/]+\.data/(?:platlib|purelib)/)?fla_npu/opp/(.+[^/])$")
 
 
@@ -81,7 +83,7 @@ def _folder(source: Path) -> dict[str, bytes]:
     }
     # What an installer adds to the vendor is not part of the package.
     own = files.pop(VENDOR + MANIFEST, None)
-    for name in ("bin/set_env.bash", "bin/set_env.csh", "bin/set_env.fish", ".created"):
+    for name in ("bin/set_env.bash", "bin/set_env.csh", "bin/set_env.fish", *RECORDS):
         files.pop(VENDOR + name, None)
     if own is None and (root / MANIFEST).is_file():
         own = (root / MANIFEST).read_bytes()
@@ -147,10 +149,13 @@ def _installer() -> str:
 
 def _run_installer(*options: str) -> str:
     """Runs installer.sh; its complaint becomes the error."""
-    with tempfile.NamedTemporaryFile("w", suffix=".sh") as script:
-        script.write(_installer())
-        script.flush()
-        done = subprocess.run(["sh", script.name, *options], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["sh", "-c", _installer(), "fla-npu", *options],
+        capture_output=True,
+        encoding=sys.getfilesystemencoding(),
+        errors="surrogateescape",  # a path may be no text
+        check=False,
+    )
     if done.returncode:
         raise InstallError(
             done.stderr.strip().removeprefix("fla-npu: ") or f"sh ended with {done.returncode}"
@@ -159,9 +164,11 @@ def _run_installer(*options: str) -> str:
 
 
 def _place(path: Path | None) -> Path:
-    place = path.absolute() if path else opp.user_root()
+    place = Path(os.path.expanduser(path)).absolute() if path else opp.user_root()
     if place is None:
         raise InstallError("this user has no home directory to install to; name a folder with --path")
+    if place.parts[-2:] == ("vendors", "fla_npu"):
+        return place.parents[1]
     return place.parent if place.name == "vendors" else place
 
 

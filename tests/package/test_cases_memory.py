@@ -52,7 +52,11 @@ GROUPS = {
         {"a/b/memory.max": 3 * GIB, "a/b/memory.current": 5, "a/memory.max": 9 * GIB, "a/memory.current": GIB},
         1,
     ),
-    "version 2, beside version 1": ("1:cpu:/\n0::/x\n", {"unified/x/memory.max": 8 * GIB, "unified/x/memory.current": 0}, 4),
+    "version 2, beside version 1": (
+        "1:cpu:/\n0::/x\n",
+        {"unified/x/memory.max": 8 * GIB, "unified/x/memory.current": 0},
+        4,
+    ),
     "version 2, pages of files can go": (
         "0::/\n",
         {"memory.max": 9 * GIB, "memory.current": 9 * GIB - 1, "memory.stat": f"anon 1\ninactive_file {6 * GIB}"},
