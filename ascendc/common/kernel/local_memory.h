@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one core of the 220 family really offers a kernel, the tile sizes every operator here
-// shares, and typed views of a memory plan.
+// shares, and typed views of GM and of a memory plan.
 #ifndef FLA_COMMON_KERNEL_LOCAL_MEMORY_H
 #define FLA_COMMON_KERNEL_LOCAL_MEMORY_H
 
@@ -34,6 +34,15 @@ constexpr uint32_t kStateElems = kDim * kDim;      // h, R
 
 // Vector cores of a group; both serve the same cube core.
 constexpr uint32_t kVectorCores = 2;
+
+/// GM from `base` on.
+template <typename T>
+__aicore__ inline AscendC::GlobalTensor<T> GmAt(GM_ADDR base)
+{
+    AscendC::GlobalTensor<T> gm;
+    gm.SetGlobalBuffer(reinterpret_cast<__gm__ T *>(base));
+    return gm;
+}
 
 /// Typed view of `count` elements at a byte offset of the one buffer that a memory plan divides up.
 template <typename T, AscendC::TPosition kPosition>

@@ -130,7 +130,7 @@ class BandsGrad
         AscendC::DataCopyPadExtParams<float> pad;
         pad.isPad = true;
         pad.rightPadding = (kBlockF32 - rows % kBlockF32) % kBlockF32;
-        AscendC::DataCopyPad(to, c.Gm<float>(base)[c.task.keyRow],
+        AscendC::DataCopyPad(to, GmAt<float>(base)[c.task.keyRow],
                              AscendC::DataCopyExtParams{1, bytes, 0, 0, 0}, pad);
     }
 
@@ -140,8 +140,8 @@ class BandsGrad
         const uint32_t rows = RowsIn(c.task.at.rows, band * kBand, kBand);
         const uint64_t first = (c.task.keyRow + band * kBand) * kDim;
         Open(0);
-        AscendC::DataCopy(NarrowArrival(c, 0, 0), c.Gm<bfloat16_t>(c.args.q)[first], rows * kDim);
-        AscendC::DataCopy(NarrowArrival(c, 0, 1), c.Gm<bfloat16_t>(c.args.k)[first], rows * kDim);
+        AscendC::DataCopy(NarrowArrival(c, 0, 0), GmAt<bfloat16_t>(c.args.q)[first], rows * kDim);
+        AscendC::DataCopy(NarrowArrival(c, 0, 1), GmAt<bfloat16_t>(c.args.k)[first], rows * kDim);
         if (HasRows(band)) {
             LoadBand(c, Arrival(c, 0, 1), GradSlot::rowQ, band);
         }
@@ -169,7 +169,7 @@ class BandsGrad
         const Float &x = c.temp[2];
         const Float raw = Arrival(c, 1, 0);
         Open(1);
-        AscendC::DataCopy(raw, c.Gm<float>(c.args.dqRaw)[(c.task.valueRow + band * kBand) * kDim],
+        AscendC::DataCopy(raw, GmAt<float>(c.args.dqRaw)[(c.task.valueRow + band * kBand) * kDim],
                           rows * kDim);
         LoadBand(c, Arrival(c, 1, 1), GradSlot::rk, band);
         Loaded(1);
@@ -243,7 +243,7 @@ class BandsGrad
         AscendC::PipeBarrier<PIPE_V>();
         MulColumn(product, rv, beta, kBand);
         AscendC::PipeBarrier<PIPE_V>();
-        c.SendNarrow(c.Gm<bfloat16_t>(c.args.dv)[first * kDim], product, rows);
+        c.SendNarrow(GmAt<bfloat16_t>(c.args.dv)[first * kDim], product, rows);
         Take(1);
         ZeroRows(v, rows);
         AscendC::PipeBarrier<PIPE_V>();
@@ -264,7 +264,7 @@ class BandsGrad
     {
         const uint64_t first = c.task.valueRow + band * kBand;
         Open(1);
-        AscendC::DataCopy(NarrowArrival(c, 1, 0), c.Gm<bfloat16_t>(c.args.v)[first * kDim],
+        AscendC::DataCopy(NarrowArrival(c, 1, 0), GmAt<bfloat16_t>(c.args.v)[first * kDim],
                           rows * kDim);
         LoadBand(c, Arrival(c, 1, 1), GradSlot::state, band);
         Loaded(1);

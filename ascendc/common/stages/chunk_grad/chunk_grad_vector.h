@@ -119,13 +119,13 @@ class ChunkGradVector
         GradCore::Return(kGotGate);
         if (c_.args.t.gateIsBf16) {
             AscendC::DataCopy(c_.suffix.ReinterpretCast<bfloat16_t>(),
-                              c_.Gm<bfloat16_t>(c_.args.rawG)[task.valueRow * kDim], count);
+                              GmAt<bfloat16_t>(c_.args.rawG)[task.valueRow * kDim], count);
         } else {
-            AscendC::DataCopy(c_.suffix, c_.Gm<float>(c_.args.rawG)[task.valueRow * kDim], count);
+            AscendC::DataCopy(c_.suffix, GmAt<float>(c_.args.rawG)[task.valueRow * kDim], count);
         }
         if (c_.args.t.hasBias) {
             const uint64_t first = static_cast<uint64_t>(task.at.head) * kDim;
-            AscendC::DataCopy(c_.Bias(round), c_.Gm<float>(c_.args.dtBias)[first], kDim);
+            AscendC::DataCopy(c_.Bias(round), GmAt<float>(c_.args.dtBias)[first], kDim);
         }
         if (c_.args.t.betaIsBf16) {
             FetchBeta<bfloat16_t>(task);
@@ -140,7 +140,7 @@ class ChunkGradVector
     {
         const uint32_t bytes = task.at.rows * sizeof(T);
         AscendC::DataCopyPad(
-            View<T>(c_.ub, GradUb::betaIn, kChunk), c_.Gm<T>(c_.args.beta)[task.valueRow],
+            View<T>(c_.ub, GradUb::betaIn, kChunk), GmAt<T>(c_.args.beta)[task.valueRow],
             AscendC::DataCopyExtParams{1, bytes, 0, 0, 0}, AscendC::DataCopyPadExtParams<T>());
     }
 

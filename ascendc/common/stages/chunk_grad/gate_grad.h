@@ -79,9 +79,9 @@ class GateGrad
         const uint64_t first = (c.task.valueRow + half * kHalfRows) * kDim;
         GradCore::Return(kGotRing);
         if (c.args.t.gateIsBf16) {
-            AscendC::DataCopy(NarrowInput(c), c.Gm<bfloat16_t>(c.args.rawG)[first], count);
+            AscendC::DataCopy(NarrowInput(c), GmAt<bfloat16_t>(c.args.rawG)[first], count);
         } else {
-            AscendC::DataCopy(X(c), c.Gm<float>(c.args.rawG)[first], count);
+            AscendC::DataCopy(X(c), GmAt<float>(c.args.rawG)[first], count);
         }
         AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(kGotRing);
     }
@@ -223,20 +223,20 @@ class GateGrad
             Narrow(narrow, c.dBeta, at.rows);
         }
         GradCore::Send(kSentWhole);
-        AscendC::DataCopy(c.Gm<float>(c.args.dG)[c.task.valueRow * kDim], c.prefix, at.rows * kDim);
+        AscendC::DataCopy(GmAt<float>(c.args.dG)[c.task.valueRow * kDim], c.prefix, at.rows * kDim);
         if (c.args.t.betaIsBf16) {
             const uint32_t bytes = at.rows * sizeof(bfloat16_t);
-            AscendC::DataCopyPad(c.Gm<bfloat16_t>(c.args.dBeta)[c.task.valueRow], narrow,
+            AscendC::DataCopyPad(GmAt<bfloat16_t>(c.args.dBeta)[c.task.valueRow], narrow,
                                  AscendC::DataCopyExtParams{1, bytes, 0, 0, 0});
         } else {
             const uint32_t bytes = at.rows * sizeof(float);
-            AscendC::DataCopyPad(c.Gm<float>(c.args.dBeta)[c.task.valueRow], c.dBeta,
+            AscendC::DataCopyPad(GmAt<float>(c.args.dBeta)[c.task.valueRow], c.dBeta,
                                  AscendC::DataCopyExtParams{1, bytes, 0, 0, 0});
         }
         if (c.args.t.gate != kGateNone) {
             const uint64_t chunks = ChunkGradChunks(c.args.t);
             const uint64_t index = at.head * chunks + at.globalChunk;
-            AscendC::DataCopy(c.Gm<float>(c.args.workspace + index * kChunkGradRecordBytes),
+            AscendC::DataCopy(GmAt<float>(c.args.workspace + index * kChunkGradRecordBytes),
                               c.record, 2 * kDim);
         }
         c.Sent(kSentWhole);
@@ -263,7 +263,7 @@ class GateSums
     __aicore__ static inline void Head(GradCore &c, uint32_t head)
     {
         const uint64_t chunks = ChunkGradChunks(c.args.t);
-        const auto records = c.Gm<float>(c.args.workspace + head * chunks * kChunkGradRecordBytes);
+        const auto records = GmAt<float>(c.args.workspace + head * chunks * kChunkGradRecordBytes);
         c.Settle(kSentWhole);
         AscendC::Duplicate(c.record, 0.0f, kRecord);
         for (uint64_t first = 0; first < chunks; first += kBatch) {
@@ -287,10 +287,10 @@ class GateSums
         AscendC::WholeReduceSum(c.last, aLog, kLanesF32, 1, 1, 1, kLaneBlocks);
         GradCore::Send(kSentWhole);
         if (c.args.t.sumsBias) {
-            AscendC::DataCopy(c.Gm<float>(c.args.dDtBias)[static_cast<uint64_t>(head) * kDim],
+            AscendC::DataCopy(GmAt<float>(c.args.dDtBias)[static_cast<uint64_t>(head) * kDim],
                               c.record, kDim);
         }
-        AscendC::DataCopyPad(c.Gm<float>(c.args.dALog)[head], c.last,
+        AscendC::DataCopyPad(GmAt<float>(c.args.dALog)[head], c.last,
                              AscendC::DataCopyExtParams{1, sizeof(float), 0, 0, 0});
         c.Sent(kSentWhole);
     }

@@ -134,19 +134,11 @@ struct GradCore {
         }
     }
 
-    template <typename T>
-    __aicore__ inline AscendC::GlobalTensor<T> Gm(GM_ADDR base) const
-    {
-        AscendC::GlobalTensor<T> gm;
-        gm.SetGlobalBuffer(reinterpret_cast<__gm__ T *>(base));
-        return gm;
-    }
-
     /// Workspace at a byte offset of this round's slot.
     template <typename T = float>
     __aicore__ inline AscendC::GlobalTensor<T> Slot(uint32_t byteOffset) const
     {
-        return Gm<T>(args.workspace + slot + byteOffset);
+        return GmAt<T>(args.workspace + slot + byteOffset);
     }
 
     __aicore__ inline Float Beta(uint32_t ofRound)
@@ -183,9 +175,9 @@ struct GradCore {
             return 0.0f;
         }
         if (args.t.aLogIsBf16) {
-            return AscendC::ToFloat(Gm<bfloat16_t>(args.aLog).GetValue(task.at.head));
+            return AscendC::ToFloat(GmAt<bfloat16_t>(args.aLog).GetValue(task.at.head));
         }
-        return Gm<float>(args.aLog).GetValue(task.at.head);
+        return GmAt<float>(args.aLog).GetValue(task.at.head);
     }
 
     /// The vector pipe is done with a tile; loads may fill it.

@@ -31,7 +31,7 @@ class NormGrad
         const uint32_t heads = c.args.t.headsPerGroup;
         const uint32_t head = c.task.at.head % heads;
         const Float &dx = c.temp[2];
-        const auto sum = c.Gm<float>(c.args.workspace + GradSumsAt(c.args.t, c.core) +
+        const auto sum = GmAt<float>(c.args.workspace + GradSumsAt(c.args.t, c.core) +
                                      side * kGradTile)[band * kBandElems];
         if (head > 0) {
             const Float before = c.scores[kBandElems];
@@ -55,10 +55,10 @@ class NormGrad
         const uint64_t at = (c.task.keyRow + band * kBand) * kDim;
         if (c.args.t.keysAreWide) {
             GradCore::Send(kSentTemp);
-            AscendC::DataCopy(c.Gm<float>(out)[at], dx, rows * kDim);
+            AscendC::DataCopy(GmAt<float>(out)[at], dx, rows * kDim);
             c.Sent(kSentTemp);
         } else {
-            c.SendNarrow(c.Gm<bfloat16_t>(out)[at], dx, rows);
+            c.SendNarrow(GmAt<bfloat16_t>(out)[at], dx, rows);
         }
     }
 

@@ -116,13 +116,13 @@ class OperandStage
     {
         const uint32_t rows = c.task.at.rows;
         GradCore::Return(kGotKeys);
-        AscendC::DataCopy(c.q, c.Gm<bfloat16_t>(c.args.q)[c.task.keyRow * kDim], rows * kDim);
-        AscendC::DataCopy(c.k, c.Gm<bfloat16_t>(c.args.k)[c.task.keyRow * kDim], rows * kDim);
+        AscendC::DataCopy(c.q, GmAt<bfloat16_t>(c.args.q)[c.task.keyRow * kDim], rows * kDim);
+        AscendC::DataCopy(c.k, GmAt<bfloat16_t>(c.args.k)[c.task.keyRow * kDim], rows * kDim);
         AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(kGotKeys);
         FetchValues(c, 0);
         c.Settle(kSentScores);
         GradCore::Return(kGotScores);
-        AscendC::DataCopy(c.scores, c.Gm<float>(c.args.dAqk)[c.task.valueRow * kChunk],
+        AscendC::DataCopy(c.scores, GmAt<float>(c.args.dAqk)[c.task.valueRow * kChunk],
                           rows * kChunk);
         AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(kGotScores);
     }
@@ -138,7 +138,7 @@ class OperandStage
         GradCore::Return(kGotFactor);
         if (rows > 0) {
             const uint64_t first = c.task.valueRow + half * kHalfRows;
-            AscendC::DataCopy(ValuesIn(c), c.Gm<bfloat16_t>(c.args.v)[first * kDim], rows * kDim);
+            AscendC::DataCopy(ValuesIn(c), GmAt<bfloat16_t>(c.args.v)[first * kDim], rows * kDim);
         }
         AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(kGotFactor);
     }
@@ -146,7 +146,7 @@ class OperandStage
     __aicore__ static inline void FetchInverse(GradCore &c)
     {
         GradCore::Return(kGotFactor);
-        AscendC::DataCopy(ValuesIn(c), c.Gm<bfloat16_t>(c.args.akk)[c.task.valueRow * kChunk],
+        AscendC::DataCopy(ValuesIn(c), GmAt<bfloat16_t>(c.args.akk)[c.task.valueRow * kChunk],
                           c.task.at.rows * kChunk);
         AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(kGotFactor);
     }

@@ -90,16 +90,16 @@ class ValuesCube
         const uint64_t row = walk.ValueRow(task.batch, task.head, task.token);
         const uint64_t state = walk.StateTile(task.globalChunk, task.head) * kStateElems;
         AscendC::WaitFlag<AscendC::HardEvent::MTE1_MTE2>(kL1Inputs + lane);
-        LoadChunk(c.Lane(lane, GradL1::dU), c.Gm<bfloat16_t>(c.args.dvScan)[row * kDim], task.rows,
+        LoadChunk(c.Lane(lane, GradL1::dU), GmAt<bfloat16_t>(c.args.dvScan)[row * kDim], task.rows,
                   kDim);
         const uint64_t plane = PlaneRows(c) * kDim;
         for (uint32_t i = 0; i < c.args.t.planes; ++i) {
             LoadChunk(c.Lane(lane, GradL1::vNew + i * GradL1::tile),
-                      c.Gm<bfloat16_t>(c.args.vNew)[i * plane + row * kDim], task.rows, kDim);
+                      GmAt<bfloat16_t>(c.args.vNew)[i * plane + row * kDim], task.rows, kDim);
         }
-        LoadNz(c.Lane(lane, GradL1::state, kStateElems), c.Gm<bfloat16_t>(c.args.h)[state], kDim,
+        LoadNz(c.Lane(lane, GradL1::state, kStateElems), GmAt<bfloat16_t>(c.args.h)[state], kDim,
                kDim, kDim);
-        LoadNz(c.Lane(lane, GradL1::dState, kStateElems), c.Gm<bfloat16_t>(c.args.dh)[state], kDim,
+        LoadNz(c.Lane(lane, GradL1::dState, kStateElems), GmAt<bfloat16_t>(c.args.dh)[state], kDim,
                kDim, kDim);
         AscendC::SetFlag<AscendC::HardEvent::MTE2_MTE1>(kL1Inputs + lane);
     }

@@ -49,11 +49,11 @@ class OutputCube
         InitWalk(walk_, args);
         group_ = AscendC::GetBlockIdx();
         range_ = RangeOf(walk_.Tasks(), group_, AscendC::GetBlockNum());
-        qg_.SetGlobalBuffer(reinterpret_cast<__gm__ Bf16 *>(args.qgScaled));
-        vNew_.SetGlobalBuffer(reinterpret_cast<__gm__ Bf16 *>(args.vNew));
-        h_.SetGlobalBuffer(reinterpret_cast<__gm__ Bf16 *>(args.h));
-        out_.SetGlobalBuffer(reinterpret_cast<__gm__ Bf16 *>(args.attnOut));
-        ring_.SetGlobalBuffer(reinterpret_cast<__gm__ Bf16 *>(args.workspace));
+        qg_ = GmAt<Bf16>(args.qgScaled);
+        vNew_ = GmAt<Bf16>(args.vNew);
+        h_ = GmAt<Bf16>(args.h);
+        out_ = GmAt<Bf16>(args.attnOut);
+        ring_ = GmAt<Bf16>(args.workspace);
         pipe.InitBuffer(l1_, kTaskSlots * OutputL1::slot);
         pipe.InitBuffer(l0a_, OutputL0::endA);
         pipe.InitBuffer(l0b_, OutputL0::endB);

@@ -16,8 +16,8 @@ class OutputVector
     __aicore__ inline void Run(AscendC::TPipe &pipe, const OutputArgs &args)
     {
         InitWalk(walk_, args);
-        aqk_.SetGlobalBuffer(reinterpret_cast<__gm__ Bits *>(args.aqk));
-        ring_.SetGlobalBuffer(reinterpret_cast<__gm__ Bits *>(args.workspace));
+        aqk_ = GmAt<Bits>(args.aqk);
+        ring_ = GmAt<Bits>(args.workspace);
         pipe.InitBuffer(ub_, OutputUb::end);
         triangle_ = View<Bits>(ub_, OutputUb::triangle, kScoreElems);
         MakeTriangle(triangle_, kChunk, 1);

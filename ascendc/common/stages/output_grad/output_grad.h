@@ -123,15 +123,6 @@ __aicore__ inline uint32_t OutputGradScoreAt(uint32_t slot, uint32_t half)
     return kOutputGradMaskedBytes + (slot * kVectorCores + half) * OutputGradUb::scoreBytes;
 }
 
-/// A tile of a ring as the pipes that move it see it.
-template <typename T>
-__aicore__ inline AscendC::GlobalTensor<T> OutputGradTile(GM_ADDR group, uint32_t at)
-{
-    AscendC::GlobalTensor<T> tile;
-    tile.SetGlobalBuffer(reinterpret_cast<__gm__ T *>(group + at));
-    return tile;
-}
-
 __aicore__ inline void OutputGradWalk(ChunkWalk &walk, const OutputGradArgs &args)
 {
     const OutputGradTiling &t = args.t;

@@ -52,11 +52,11 @@ class OutputGradCube
         const uint32_t group = AscendC::GetBlockIdx();
         range_ = RangeOf(walk_.Tasks(), group, AscendC::GetBlockNum());
         workspace_ = args.workspace + OutputGradGroupAt(group);
-        vNew_.SetGlobalBuffer(reinterpret_cast<__gm__ Bf16 *>(args.vNew));
-        dO_.SetGlobalBuffer(reinterpret_cast<__gm__ Bf16 *>(args.dO));
-        h_.SetGlobalBuffer(reinterpret_cast<__gm__ Bf16 *>(args.h));
-        dvLocal_.SetGlobalBuffer(reinterpret_cast<__gm__ Bf16 *>(args.dvLocal));
-        dqRaw_.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args.dqRaw));
+        vNew_ = GmAt<Bf16>(args.vNew);
+        dO_ = GmAt<Bf16>(args.dO);
+        h_ = GmAt<Bf16>(args.h);
+        dvLocal_ = GmAt<Bf16>(args.dvLocal);
+        dqRaw_ = GmAt<float>(args.dqRaw);
         pipe.InitBuffer(l1_, kTaskSlots * OutputGradL1::slot);
         pipe.InitBuffer(l0a_, OutputGradL0::endA);
         pipe.InitBuffer(l0b_, OutputGradL0::endB);
@@ -120,8 +120,7 @@ class OutputGradCube
         if (half == 0) {
             maskedSlot_ = maskedRing_.Take();
         }
-        LoadChunk(slot.masked,
-                  OutputGradTile<Bf16>(workspace_, OutputGradMaskedAt(maskedSlot_, half)),
+        LoadChunk(slot.masked, GmAt<Bf16>(workspace_ + OutputGradMaskedAt(maskedSlot_, half)),
                   task.rows, kChunk);
         if (half == kVectorCores - 1 || index + 1 == range_.end) {
             maskedRing_.Release<PIPE_MTE2>();
@@ -191,8 +190,8 @@ class OutputGradCube
         if (half == 0) {
             scoreSlot_ = scores_.Acquire();
         }
-        StoreRows(OutputGradTile<float>(workspace_, OutputGradScoreAt(scoreSlot_, half)), score_,
-                  rows, m, kChunk, kChunk);
+        StoreRows(GmAt<float>(workspace_ + OutputGradScoreAt(scoreSlot_, half)), score_, rows, m,
+                  kChunk, kChunk);
         AscendC::SetFlag<AscendC::HardEvent::FIX_M>(kScore);
         if (half == kVectorCores - 1 || isLast) {
             scores_.Publish<PIPE_FIX>();

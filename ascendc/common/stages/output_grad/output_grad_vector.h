@@ -43,8 +43,8 @@ class OutputGradVector
         const uint32_t group = AscendC::GetBlockIdx() / kVectorCores;
         workspace_ = args.workspace + OutputGradGroupAt(group);
         range_ = RangeOf(walk_.Tasks(), group, AscendC::GetBlockNum());
-        aqk_.SetGlobalBuffer(reinterpret_cast<__gm__ Bits *>(args.aqk));
-        dAqk_.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args.dAqk));
+        aqk_ = GmAt<Bits>(args.aqk);
+        dAqk_ = GmAt<float>(args.dAqk);
         pipe.InitBuffer(ub_, OutputGradUb::end);
         triangle_ = View<Bits>(ub_, OutputGradUb::triangle, kScoreElems);
         wideTriangle_ = View<Bits>(ub_, OutputGradUb::wideTriangle, kScoreElems * kLanesPerFloat);
@@ -69,8 +69,8 @@ class OutputGradVector
             AscendC::And(tile, tile, triangle_, count);
             AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(slot);
             AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(slot);
-            AscendC::DataCopy(OutputGradTile<Bits>(workspace_, OutputGradMaskedAt(slot, half_)),
-                              tile, count);
+            AscendC::DataCopy(GmAt<Bits>(workspace_ + OutputGradMaskedAt(slot, half_)), tile,
+                              count);
         }
         masked_.Publish<PIPE_MTE3>();
     }
@@ -88,8 +88,7 @@ class OutputGradVector
         const uint64_t target = walk_.ValueRow(task.batch, task.head, task.token) * kChunk;
         AscendC::LocalTensor<float> tile =
             View<float>(ub_, OutputGradUb::score + slot * OutputGradUb::scoreBytes, kScoreElems);
-        AscendC::DataCopy(tile, OutputGradTile<float>(workspace_, OutputGradScoreAt(slot, half_)),
-                          count);
+        AscendC::DataCopy(tile, GmAt<float>(workspace_ + OutputGradScoreAt(slot, half_)), count);
         AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(kDepth + slot);
         scores_.Release<PIPE_MTE2>();
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kDepth + slot);

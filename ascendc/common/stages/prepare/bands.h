@@ -64,7 +64,7 @@ class BandStage
             const uint32_t valid = RowsIn(c.task.at.rows, half * kHalfRows, kHalfRows);
             if ((c.args.t.outputs & kOutQg) != 0 && valid > 0) {
                 const uint64_t row = c.task.valueOut + half * kHalfRows;
-                AscendC::DataCopy(c.Gm<bfloat16_t>(c.args.qg)[row * kDim], qg, valid * kDim);
+                AscendC::DataCopy(GmAt<bfloat16_t>(c.args.qg)[row * kDim], qg, valid * kDim);
             }
             c.Leave();
             AscendC::PipeBarrier<PIPE_V>();

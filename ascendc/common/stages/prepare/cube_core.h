@@ -167,21 +167,13 @@ struct CubeCore {
         return Akk(lane, form)[(column * kBands + row) * kBlockElems];
     }
 
-    template <typename T>
-    __aicore__ inline AscendC::GlobalTensor<T> Gm(GM_ADDR base) const
-    {
-        AscendC::GlobalTensor<T> gm;
-        gm.SetGlobalBuffer(reinterpret_cast<__gm__ T *>(base));
-        return gm;
-    }
-
     /// Workspace of vector core `lane` at a byte offset of its slot of `round`.
     template <typename T>
     __aicore__ inline AscendC::GlobalTensor<T> Slot(uint32_t lane, uint32_t round,
                                                     uint32_t byteOffset) const
     {
-        return Gm<T>(args.workspace + SlotAt(args.t, group * kVectorCores + lane, round) +
-                     byteOffset);
+        return GmAt<T>(args.workspace + SlotAt(args.t, group * kVectorCores + lane, round) +
+                       byteOffset);
     }
 };
 

@@ -26,7 +26,7 @@ class GateStage
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kInGate);
         float aLog = 0.0f;
         if (c.args.t.gate != kGateNone) {
-            aLog = c.Gm<float>(c.args.aLog).GetValue(c.task.at.head);
+            aLog = GmAt<float>(c.args.aLog).GetValue(c.task.at.head);
         }
         Decay::Make(c, aLog);
         Decay::Scan(c, LevelStage());
@@ -66,7 +66,7 @@ class GateStage
         const uint32_t valid = RowsIn(c.task.at.rows, half * kHalfRows, kHalfRows);
         if (valid > 0) {
             const uint64_t row = c.task.valueOut + half * kHalfRows;
-            AscendC::DataCopy(c.Gm<float>(c.args.gk)[row * kDim], gk, valid * kDim);
+            AscendC::DataCopy(GmAt<float>(c.args.gk)[row * kDim], gk, valid * kDim);
         }
         AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(id);
     }

@@ -181,10 +181,10 @@ class HatStage
                 StoreScalars(c, c.args.kRstd, c.task.keyOut, t.l2norm ? c.kRstd : c.ones);
             }
             if ((wanted & kOutQHat) != 0) {
-                AscendC::DataCopy(c.Gm<bfloat16_t>(c.args.qHat)[first], c.q, at.rows * kDim);
+                AscendC::DataCopy(GmAt<bfloat16_t>(c.args.qHat)[first], c.q, at.rows * kDim);
             }
             if ((wanted & kOutKHat) != 0) {
-                AscendC::DataCopy(c.Gm<bfloat16_t>(c.args.kHat)[first], c.k, at.rows * kDim);
+                AscendC::DataCopy(GmAt<bfloat16_t>(c.args.kHat)[first], c.k, at.rows * kDim);
             }
         }
         if (t.gate != kGateBounded) {  // level 0: the diagonal, which has no decay
@@ -198,7 +198,7 @@ class HatStage
                                                const Float &from)
     {
         const uint32_t bytes = c.task.at.rows * sizeof(float);
-        AscendC::DataCopyPad(c.Gm<float>(base)[first], from,
+        AscendC::DataCopyPad(GmAt<float>(base)[first], from,
                              AscendC::DataCopyExtParams{1, bytes, 0, 0, 0});
     }
 };

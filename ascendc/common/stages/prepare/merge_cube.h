@@ -148,7 +148,7 @@ class MergeCube
         AscendC::WaitFlag<AscendC::HardEvent::MTE1_MTE2>(kL1Finish + lane);
         if (lane == 0 && round == 0) {
             const auto unit =
-                c.Gm<float>(c.args.workspace + UnitAt(c.args.t, c.group * kVectorCores));
+                GmAt<float>(c.args.workspace + UnitAt(c.args.t, c.group * kVectorCores));
             LoadBlocks(c.L1<float>(PrepareL1::unit, kBlockElems), unit, 1, 0);
         }
         const auto inverse = c.Slot<float>(lane, round, PrepareSlot::inverse);
@@ -176,7 +176,7 @@ class MergeCube
         const PrepareTiling &t = c.args.t;
         const ChunkTask task = c.rounds.Task(round, lane);
         const ChunkWalk &walk = c.rounds.Walk();
-        const auto v = c.Gm<bfloat16_t>(c.args.v);
+        const auto v = GmAt<bfloat16_t>(c.args.v);
         const Narrow16 to = c.L1<bfloat16_t>(lane, PrepareL1::values, kChunkElems);
         if (task.rows < kChunk) {
             ZeroL1(to, kChunkElems);
@@ -366,7 +366,7 @@ class MergeCube
         AkkReady(lane);
         if ((c.args.t.outputs & kOutAkk) != 0) {
             const uint64_t row = c.rounds.Walk().ValueRow(task.batch, task.head, task.token);
-            StoreRows(c.Gm<bfloat16_t>(c.args.akk)[row * kChunk], c.Akk(lane, kPlain), task.rows,
+            StoreRows(GmAt<bfloat16_t>(c.args.akk)[row * kChunk], c.Akk(lane, kPlain), task.rows,
                       kChunk, kChunk, kChunk);
         }
         AscendC::FixpipeParamsV220 params;
@@ -413,12 +413,12 @@ class MergeCube
             c.TileReady();
             const uint32_t rows = RowsIn(task.rows, band * kBand, kBand);
             const uint64_t at = (first + band * kBand) * kDim;
-            StoreRows(c.Gm<bfloat16_t>(c.args.w)[at], tile, rows, kBand, kDim, kDim);
+            StoreRows(GmAt<bfloat16_t>(c.args.w)[at], tile, rows, kBand, kDim, kDim);
             if ((c.args.t.outputs & kOutU) != 0) {
-                StoreRows(c.Gm<bfloat16_t>(c.args.u)[at], u, rows, kBand, kDim, kDim);
+                StoreRows(GmAt<bfloat16_t>(c.args.u)[at], u, rows, kBand, kDim, kDim);
             }
             if ((c.args.t.outputs & kOutWideU) != 0) {
-                StoreRows(c.Gm<float>(c.args.uWide)[at], u, rows, kBand, kDim, kDim);
+                StoreRows(GmAt<float>(c.args.uWide)[at], u, rows, kBand, kDim, kDim);
             }
             c.LeaveTile();
         }

@@ -66,7 +66,7 @@ class PrepareVector
         solve_.Open(c_);
         AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(kOutWork);
         AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(kOutWork);
-        AscendC::DataCopy(c_.Gm<float>(args.workspace + UnitAt(args.t, core_)), c_.unit,
+        AscendC::DataCopy(GmAt<float>(args.workspace + UnitAt(args.t, core_)), c_.unit,
                           kBand * kChunk);
         if (rounds_.Has(0, lane_)) {
             next_ = Place(rounds_.Task(0, lane_));
@@ -183,7 +183,7 @@ class PrepareVector
             copy.blockLen = bytes;
             copy.srcStride = (step - 1) * bytes;
         }
-        AscendC::DataCopyPad(to, c_.Gm<T>(base)[first * kDim], copy,
+        AscendC::DataCopyPad(to, GmAt<T>(base)[first * kDim], copy,
                              AscendC::DataCopyPadExtParams<T>());
     }
 
@@ -217,7 +217,7 @@ class PrepareVector
         }
         if (c_.args.t.hasBias) {
             const uint64_t first = static_cast<uint64_t>(next_.at.head) * kDim;
-            AscendC::DataCopy(c_.bias, c_.Gm<float>(c_.args.dtBias)[first], kDim);
+            AscendC::DataCopy(c_.bias, GmAt<float>(c_.args.dtBias)[first], kDim);
         }
         AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(kInSmall);
     }
@@ -239,7 +239,7 @@ class PrepareVector
         pad.isPad = true;
         pad.rightPadding = (perLine - count % perLine) % perLine;
         AscendC::DataCopyPad(View<T>(c_.ub, PrepareUb::betaIn, kChunk * perLine),
-                             c_.Gm<T>(c_.args.beta)[next_.valueIn], copy, pad);
+                             GmAt<T>(c_.args.beta)[next_.valueIn], copy, pad);
     }
 
     VectorCore c_;

@@ -60,14 +60,14 @@ class SolveStage
         GM_ADDR slot = c.args.workspace + previous;
         const Float &low = c.work[1];
         if (levels_ == 1) {
-            AscendC::DataCopy(low, c.Gm<float>(slot + PrepareSlot::diagonal), kDiagonalElems);
+            AscendC::DataCopy(low, GmAt<float>(slot + PrepareSlot::diagonal), kDiagonalElems);
         } else {
-            const auto products = c.Gm<float>(slot + PrepareSlot::levelDiagonals);
+            const auto products = GmAt<float>(slot + PrepareSlot::levelDiagonals);
             const uint32_t last = (kPrepareLevels - 1) * kDiagonalElems;
             AscendC::DataCopy(c.prefix, products, last);
             AscendC::DataCopy(low, products[last], kDiagonalElems);
         }
-        const auto below = c.Gm<float>(slot + PrepareSlot::off);
+        const auto below = GmAt<float>(slot + PrepareSlot::off);
         for (uint32_t band = 1; band < kBands; ++band) {
             const uint32_t count = band * kBlockElems;
             AscendC::DataCopy(low[kOff + BelowElement(band)], below[OffElement(band)], count);
@@ -155,7 +155,7 @@ class SolveStage
         }
         AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(kOutWork + 1);
         AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(kOutWork + 1);
-        AscendC::DataCopy(c.Gm<float>(c.args.workspace + previous + PrepareSlot::below), c.chain,
+        AscendC::DataCopy(GmAt<float>(c.args.workspace + previous + PrepareSlot::below), c.chain,
                           kOffElems);
     }
 
@@ -182,7 +182,7 @@ class SolveStage
         }
         AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(kOutAqk);
         AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(kOutAqk);
-        AscendC::DataCopy(c.Gm<bfloat16_t>(c.args.aqk)[of.valueOut * kChunk], c.aqk,
+        AscendC::DataCopy(GmAt<bfloat16_t>(c.args.aqk)[of.valueOut * kChunk], c.aqk,
                           of.at.rows * kChunk);
         AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(kOutAqk);
     }
@@ -217,7 +217,7 @@ class SolveStage
                      {1, 1, 1, kLaneBlocks, kLaneBlocks, 0});
         AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(kOutWork);
         AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(kOutWork);
-        AscendC::DataCopy(c.Gm<float>(c.args.workspace + previous + PrepareSlot::inverse), x,
+        AscendC::DataCopy(GmAt<float>(c.args.workspace + previous + PrepareSlot::inverse), x,
                           2 * kBand * kChunk);
         AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(kOutWork);
     }

@@ -93,7 +93,7 @@ struct VectorCore {
     {
         args = from;
         pipe.InitBuffer(ub, PrepareUb::end);
-        workspace.SetGlobalBuffer(reinterpret_cast<__gm__ uint8_t *>(args.workspace));
+        workspace = GmAt<uint8_t>(args.workspace);
         prefix = View<float>(ub, PrepareUb::prefix, kChunkElems);
         suffix = View<float>(ub, PrepareUb::suffix, kChunkElems);
         work[0] = View<float>(ub, PrepareUb::workA, kHalfElems);
@@ -144,19 +144,11 @@ struct VectorCore {
         return View<float>(ub, PrepareUb::betaLanes + ofRound % 2 * kChunk * sizeof(float), kChunk);
     }
 
-    template <typename T>
-    __aicore__ inline AscendC::GlobalTensor<T> Gm(GM_ADDR base) const
-    {
-        AscendC::GlobalTensor<T> gm;
-        gm.SetGlobalBuffer(reinterpret_cast<__gm__ T *>(base));
-        return gm;
-    }
-
     /// Workspace at a byte offset of this round's slot.
     template <typename T>
     __aicore__ inline AscendC::GlobalTensor<T> Slot(uint32_t byteOffset) const
     {
-        return Gm<T>(args.workspace + slot + byteOffset);
+        return GmAt<T>(args.workspace + slot + byteOffset);
     }
 
     /// Narrows `count` floats into the next staging tile; Leave() must follow once it is copied.
@@ -185,7 +177,7 @@ struct VectorCore {
         Half tile = Stage(from, rows * kDim);
         const uint32_t valid = RowsIn(task.at.rows, first, rows);
         if (valid > 0) {
-            AscendC::DataCopy(Gm<bfloat16_t>(base)[(task.valueOut + first) * kDim], tile,
+            AscendC::DataCopy(GmAt<bfloat16_t>(base)[(task.valueOut + first) * kDim], tile,
                               valid * kDim);
         }
         Leave();

@@ -41,10 +41,10 @@ class StateCube
     __aicore__ inline void Open(AscendC::TPipe &pipe, const StateArgs &args)
     {
         t_ = args.t;
-        k_.SetGlobalBuffer(reinterpret_cast<__gm__ Bf16 *>(args.k));
-        w_.SetGlobalBuffer(reinterpret_cast<__gm__ Bf16 *>(args.w));
-        h_.SetGlobalBuffer(reinterpret_cast<__gm__ Bf16 *>(args.h));
-        vNew_.SetGlobalBuffer(reinterpret_cast<__gm__ Bf16 *>(args.vNew));
+        k_ = GmAt<Bf16>(args.k);
+        w_ = GmAt<Bf16>(args.w);
+        h_ = GmAt<Bf16>(args.h);
+        vNew_ = GmAt<Bf16>(args.vNew);
         pipe.InitBuffer(l1_, kLanes * StateL1::lane);
         pipe.InitBuffer(l0a_, kLanes * StateL0::laneA);
         pipe.InitBuffer(l0b_, kLanes * StateL0::laneB);
@@ -62,8 +62,7 @@ class StateCube
             lane.left = View<Bf16>(l0a_, i * StateL0::laneA, kChunkElems);
             lane.right = View<Bf16>(l0b_, i * StateL0::laneB, kStateElems);
             lane.product = View<float>(l0c_, i * StateL0::laneC, kStateElems);
-            lane.exchange.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args.workspace) +
-                                          ExchangeAt(group, i));
+            lane.exchange = GmAt<float>(args.workspace)[ExchangeAt(group, i)];
             SkipEmpty(lane);
             FetchW(lane);
         }

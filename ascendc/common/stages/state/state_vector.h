@@ -56,10 +56,10 @@ class StateVector
     __aicore__ inline void Open(AscendC::TPipe &pipe, const StateArgs &args)
     {
         args_ = args;
-        u_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args.u));
-        wideU_.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args.u));
-        h_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args.h));
-        vNew_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args.vNew));
+        u_ = GmAt<bfloat16_t>(args.u);
+        wideU_ = GmAt<float>(args.u);
+        h_ = GmAt<bfloat16_t>(args.h);
+        vNew_ = GmAt<bfloat16_t>(args.vNew);
         half_ = AscendC::GetSubBlockIdx();
         pipe.InitBuffer(ub_, StateUb::end);
         rowFactors_ =
@@ -76,8 +76,7 @@ class StateVector
             lane.u = View<bfloat16_t>(ub_, ub + StateUb::u, kChunkElems / kVectorCores);
             lane.gate = View<float>(ub_, ub + StateUb::gate, kDim);
             lane.decay = View<float>(ub_, ub + StateUb::decay, kDim);
-            lane.exchange.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args.workspace) +
-                                          ExchangeAt(group, i));
+            lane.exchange = GmAt<float>(args.workspace)[ExchangeAt(group, i)];
             InitStateLane(lane.walk, args, i, group);
             StartItem(lane, i);
         }
@@ -131,15 +130,13 @@ class StateVector
         AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(i);
         AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(i);
         if (args_.t.initialState == kStateBf16) {
-            BfloatGm from;
-            from.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args_.initialState));
+            const auto from = GmAt<bfloat16_t>(args_.initialState);
             Half staged = lane.incoming.ReinterpretCast<bfloat16_t>();
             AscendC::DataCopy(staged, from[HalfTile(step.itemTile)], kStateHalfElems);
             AwaitLoad(i);
             Widen(lane.state, staged, kStateHalfElems);
         } else {
-            AscendC::GlobalTensor<float> from;
-            from.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args_.initialState));
+            const auto from = GmAt<float>(args_.initialState);
             AscendC::DataCopy(lane.incoming, from[HalfTile(step.itemTile)], kStateHalfElems);
             AwaitLoad(i);
             AscendC::DataCopy(lane.state, lane.incoming, kStateHalfElems);
@@ -179,12 +176,10 @@ class StateVector
         }
         const uint64_t last = (step.row + step.rows - 1) * kDim;
         if (args_.t.gateIsBf16) {
-            BfloatGm gate;
-            gate.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args_.gk));
+            const auto gate = GmAt<bfloat16_t>(args_.gk);
             AscendC::DataCopy(lane.gate.ReinterpretCast<bfloat16_t>(), gate[last], kDim);
         } else {
-            AscendC::GlobalTensor<float> gate;
-            gate.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args_.gk));
+            const auto gate = GmAt<float>(args_.gk);
             AscendC::DataCopy(lane.gate, gate[last], kDim);
         }
         AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(kLanes + i);
@@ -312,14 +307,12 @@ class StateVector
     __aicore__ inline void StoreFinal(Lane &lane, uint32_t i, const LaneStep &step)
     {
         if (args_.t.finalState == kStateBf16) {
-            BfloatGm to;
-            to.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args_.finalState));
+            const auto to = GmAt<bfloat16_t>(args_.finalState);
             Narrow(lane.outgoing, lane.state, kStateHalfElems);
             AwaitVector(i);
             AscendC::DataCopy(to[HalfTile(step.itemTile)], lane.outgoing, kStateHalfElems);
         } else {
-            AscendC::GlobalTensor<float> to;
-            to.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args_.finalState));
+            const auto to = GmAt<float>(args_.finalState);
             AwaitVector(i);
             if (args_.t.summary) {
                 AscendC::DataCopy(to[SummaryAt(step.itemTile, half_, step.isMap)], lane.state,

@@ -53,12 +53,12 @@ class StateGradCube
     __aicore__ inline void Open(AscendC::TPipe &pipe, const StateGradArgs &args)
     {
         t_ = args.t;
-        q_.SetGlobalBuffer(reinterpret_cast<__gm__ Bf16 *>(args.q));
-        k_.SetGlobalBuffer(reinterpret_cast<__gm__ Bf16 *>(args.k));
-        w_.SetGlobalBuffer(reinterpret_cast<__gm__ Bf16 *>(args.w));
-        dO_.SetGlobalBuffer(reinterpret_cast<__gm__ Bf16 *>(args.dO));
-        dh_.SetGlobalBuffer(reinterpret_cast<__gm__ Bf16 *>(args.dh));
-        dvScan_.SetGlobalBuffer(reinterpret_cast<__gm__ Bf16 *>(args.dvScan));
+        q_ = GmAt<Bf16>(args.q);
+        k_ = GmAt<Bf16>(args.k);
+        w_ = GmAt<Bf16>(args.w);
+        dO_ = GmAt<Bf16>(args.dO);
+        dh_ = GmAt<Bf16>(args.dh);
+        dvScan_ = GmAt<Bf16>(args.dvScan);
         pipe.InitBuffer(l1_, kLaneCount * StateGradL1::lane);
         pipe.InitBuffer(l0a_, kLaneCount * StateGradL0::laneA);
         pipe.InitBuffer(l0b_, kLaneCount * StateGradL0::laneB);
@@ -67,8 +67,7 @@ class StateGradCube
         for (uint32_t i = 0; i < kLaneCount; ++i) {
             Lane &lane = lanes_[i];
             InitStateGradLane(lane.walk, args, i, group);
-            lane.answer.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args.workspace) +
-                                        StateGradAnswerAt(group, i));
+            lane.answer = GmAt<float>(args.workspace)[StateGradAnswerAt(group, i)];
             lane.slot = group * kLaneCount + i;
             Place(lane, i);
             AscendC::SetFlag<AscendC::HardEvent::M_MTE1>(kL0Free + i);

@@ -71,9 +71,9 @@ class StateGradVector
     __aicore__ inline void Open(AscendC::TPipe &pipe, const StateGradArgs &args)
     {
         args_ = args;
-        dv_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args.dv));
-        dh_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args.dh));
-        dvScan_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args.dvScan));
+        dv_ = GmAt<bfloat16_t>(args.dv);
+        dh_ = GmAt<bfloat16_t>(args.dh);
+        dvScan_ = GmAt<bfloat16_t>(args.dvScan);
         half_ = AscendC::GetSubBlockIdx();
         pipe.InitBuffer(ub_, StateGradUb::end);
         rowFactors_ =
@@ -92,8 +92,7 @@ class StateGradVector
             lane.dv = View<bfloat16_t>(ub_, ub + StateGradUb::dv, kChunkElems / kVectorCores);
             lane.gate = View<float>(ub_, ub + StateGradUb::gate, kDim);
             lane.decay = View<float>(ub_, ub + StateGradUb::decay, kDim);
-            lane.answer.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args.workspace) +
-                                        StateGradAnswerAt(group, i));
+            lane.answer = GmAt<float>(args.workspace)[StateGradAnswerAt(group, i)];
             InitStateGradLane(lane.walk, args, i, group);
             StartItem(lane, i);
         }
@@ -159,15 +158,13 @@ class StateGradVector
         AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(i);
         AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(i);
         if (args_.t.finalGradient == kStateBf16) {
-            BfloatGm from;
-            from.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args_.dht));
+            const auto from = GmAt<bfloat16_t>(args_.dht);
             Half staged = lane.incoming.ReinterpretCast<bfloat16_t>();
             AscendC::DataCopy(staged, from[HalfOf(tile)], HalfIn<bfloat16_t>());
             AwaitLoad(i);
             Widen(lane.state, staged, kHalfElems);
         } else {
-            FloatGm from;
-            from.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args_.dht));
+            const auto from = GmAt<float>(args_.dht);
             AscendC::DataCopy(lane.incoming, from[HalfOf(tile)], HalfIn<float>());
             AwaitLoad(i);
             AscendC::DataCopy(lane.state, lane.incoming, kHalfElems);
@@ -241,12 +238,10 @@ class StateGradVector
         }
         const uint64_t last = (step.row + step.rows - 1) * kDim;
         if (args_.t.hasGate && args_.t.gateIsBf16) {
-            BfloatGm gate;
-            gate.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args_.gk));
+            const auto gate = GmAt<bfloat16_t>(args_.gk);
             AscendC::DataCopy(lane.gate.ReinterpretCast<bfloat16_t>(), gate[last], kDim);
         } else if (args_.t.hasGate) {
-            FloatGm gate;
-            gate.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args_.gk));
+            const auto gate = GmAt<float>(args_.gk);
             AscendC::DataCopy(lane.gate, gate[last], kDim);
         }
         AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(kChunkIn + i);
@@ -393,14 +388,12 @@ class StateGradVector
             result = lane.incoming;
         }
         if (args_.t.initialGradient == kStateBf16) {
-            BfloatGm to;
-            to.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(args_.dh0));
+            const auto to = GmAt<bfloat16_t>(args_.dh0);
             Narrow(lane.outgoing, result, kHalfElems);
             AwaitVector(i);
             AscendC::DataCopy(to[HalfOf(tile)], lane.outgoing, HalfOut<bfloat16_t>());
         } else {
-            FloatGm to;
-            to.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(args_.dh0));
+            const auto to = GmAt<float>(args_.dh0);
             AwaitVector(i);
             if (args_.t.summary) {
                 AscendC::DataCopy(to[SummaryAt(tile, half_, step.isMap)], result, SummaryRows());

@@ -141,13 +141,5 @@ __aicore__ inline GM_ADDR FoldWorkspace(const FoldArgs &args, uint32_t group)
     return args.workspace + static_cast<uint64_t>(group) * bytes;
 }
 
-template <typename T>
-__aicore__ inline AscendC::GlobalTensor<T> GmAt(GM_ADDR base)
-{
-    AscendC::GlobalTensor<T> gm;
-    gm.SetGlobalBuffer(reinterpret_cast<__gm__ T *>(base));
-    return gm;
-}
-
 }  // namespace fla
 #endif  // MERGE_FWD_BWD_KERNEL_FOLD_H
