@@ -30,7 +30,7 @@ class ChunkGradCube
         }
         scores_.Close();
         values_.Close();
-        c_.Close();
+        c_.CloseTurns();
         if (args.t.gate != kGateNone) {
             AscendC::SyncAll<false>();
         }

@@ -32,7 +32,7 @@ class PrepareCube
         }
         merge_.Close();
         scores_.Close();
-        c_.Close();
+        c_.CloseTurns();
     }
 
   private:
