@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words for the cube core: GM -> L1 -> L0 -> L0C -> GM, 16-bit operands, tiles of a multiple of 16.
+// Words for the cube core: GM -> L1 -> L0 -> L0C -> GM or L1, 16-bit operands, tiles of a multiple of 16.
 //
 // A tile keeps its full size in L1 whatever the number of valid rows: rows beyond them are zero,
 // which stays harmless as rows of a result (never stored) and as the summed axis of a product (adds
@@ -133,9 +133,10 @@ __aicore__ inline void LoadRightTransposed(const AscendC::LocalTensor<Bf16> &l0b
 /// C [m, n] = A @ B, or C += A @ B. M. `k` is the one the operands were loaded with; m is never 1
 /// here (a single row would switch the core to its vector mode, which reads A in another layout),
 /// because m is rounded to 16.
+template <typename T>
 __aicore__ inline void Multiply(const AscendC::LocalTensor<float> &l0c,
-                                const AscendC::LocalTensor<Bf16> &l0a,
-                                const AscendC::LocalTensor<Bf16> &l0b, uint32_t m, uint32_t n,
+                                const AscendC::LocalTensor<T> &l0a,
+                                const AscendC::LocalTensor<T> &l0b, uint32_t m, uint32_t n,
                                 uint32_t k, bool accumulate)
 {
     AscendC::MmadParams params;
@@ -160,6 +161,19 @@ __aicore__ inline void StoreRows(const AscendC::GlobalTensor<T> &gm,
     params.dstStride = stride;
     params.quantPre = sizeof(T) == sizeof(float) ? QuantMode_t::NoQuant : QuantMode_t::F322BF16;
     AscendC::Fixpipe<T, float, AscendC::CFG_ROW_MAJOR>(gm, l0c, params);
+}
+
+/// Rounds C [m, n] to bf16 and leaves it in L1 as a Nz tile. FIX.
+__aicore__ inline void StoreNz(const AscendC::LocalTensor<Bf16> &l1,
+                               const AscendC::LocalTensor<float> &l0c, uint32_t m, uint32_t n)
+{
+    AscendC::FixpipeParamsV220 params;
+    params.nSize = n;
+    params.mSize = m;
+    params.srcStride = m;
+    params.dstStride = m;
+    params.quantPre = QuantMode_t::F322BF16;
+    AscendC::Fixpipe<Bf16, float, AscendC::CFG_NZ>(l1, l0c, params);
 }
 
 }  // namespace fla

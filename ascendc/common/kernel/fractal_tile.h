@@ -74,12 +74,7 @@ template <typename T>
 __aicore__ inline void Product(const Wide &c, const AscendC::LocalTensor<T> &a,
                                const AscendC::LocalTensor<T> &b, uint32_t m, uint32_t n, uint32_t k)
 {
-    AscendC::MmadParams params;
-    params.m = m;
-    params.n = n;
-    params.k = k;
-    params.cmatrixInitVal = true;
-    AscendC::Mmad(c, a, b, params);
+    Multiply(c, a, b, m, n, k, false);
 }
 
 /// C += A @ B. M.
@@ -88,12 +83,7 @@ __aicore__ inline void AddProduct(const Wide &c, const AscendC::LocalTensor<T> &
                                   const AscendC::LocalTensor<T> &b, uint32_t m, uint32_t n,
                                   uint32_t k)
 {
-    AscendC::MmadParams params;
-    params.m = m;
-    params.n = n;
-    params.k = k;
-    params.cmatrixInitVal = false;
-    AscendC::Mmad(c, a, b, params);
+    Multiply(c, a, b, m, n, k, true);
 }
 
 }  // namespace fla

@@ -169,27 +169,13 @@ class ScoresGradCube
         Loaded(kRows);
     }
 
-    /// Squares of fp32, turned; the two fractals of a square go `fractalStep` apart.
-    __aicore__ static inline void LoadTurned(const Wide &l0, const Wide &l1, uint32_t start,
-                                             uint32_t repeat, uint32_t step, uint32_t dstStep,
-                                             uint32_t fractalStep)
-    {
-        AscendC::LoadData2dTransposeParams params;
-        params.startIndex = start;
-        params.repeatTimes = repeat;
-        params.srcStride = step;
-        params.dstGap = dstStep - 1;
-        params.dstFracGap = fractalStep - 1;
-        AscendC::LoadDataWithTranspose(l0, l1, params);
-    }
-
     /// Right operand [16 count, 128].
     __aicore__ static inline void LoadBlocksRight(GradCube &c, uint32_t at, const Wide &l1,
                                                   uint32_t count)
     {
         for (uint32_t i = 0; i < count; ++i) {
-            LoadTurned(c.B<float>((at + i) * kBandFractals), l1[i * kBandElems], 0, kSquares, 1, 1,
-                       kSquares);
+            LoadSquares(c.B<float>((at + i) * kBandFractals), l1[i * kBandElems], 0, kSquares, 1, 1,
+                        kSquares);
         }
     }
 
@@ -216,11 +202,7 @@ class ScoresGradCube
     /// The product of this turn, 32 rows: 16 of q, 16 of k.
     __aicore__ inline void Both(GradCube &c, uint32_t k, uint32_t ofQ, uint32_t ofK) const
     {
-        c.L0Loaded();
-        const Wide tile = c.TakeTile();
-        Product(tile, c.A<float>(0), c.B<float>(0), 2 * kBand, kDim, k);
-        c.LeaveL0();
-        c.TileReady();
+        const Wide tile = c.MultiplyTurn<float>(2 * kBand, kDim, k);
         StoreRows(c.Slot(lane_, round_, ofQ), tile, kBand, 2 * kBand, kDim, kDim);
         StoreRows(c.Slot(lane_, round_, ofK), tile[kBlockElems], kBand, 2 * kBand, kDim, kDim);
         c.LeaveTile();
@@ -238,8 +220,8 @@ class ScoresGradCube
         const Wide tile = c.TakeTile();
         for (uint32_t side = 0; side < 2; ++side) {
             c.TakeL0();
-            LoadTurned(c.A<float>(0), Strict(c, side, 0), FirstRow(band) * kBands + band, blocks,
-                       kBands, kSquare, 1);
+            LoadSquares(c.A<float>(0), Strict(c, side, 0), FirstRow(band) * kBands + band, blocks,
+                        kBands, kSquare, 1);
             LoadBlocksRight(c, 0, Tile(c, kRows)[side * kChunkElems], blocks);
             if (side > 0) {
                 Leave(kRows);
@@ -279,18 +261,14 @@ class ScoresGradCube
             Both(c, kBand, bytes + GradSlot::levelRowQ, bytes + GradSlot::levelRowK);
             c.TakeL0();
             for (uint32_t side = 0; side < 2; ++side) {
-                LoadTurned(c.A<float>(side * kSquare), Part(c, level, side, band), 0, 1, 1, 1, 1);
+                LoadSquares(c.A<float>(side * kSquare), Part(c, level, side, band), 0, 1, 1, 1, 1);
             }
             LoadBlocksRight(c, 0, q[band * kBandElems], 1);
             LoadBlocksRight(c, 1, k[band * kBandElems], 1);
             if (band + 1 == kBands) {
                 Leave(kRows);
             }
-            c.L0Loaded();
-            const Wide tile = c.TakeTile();
-            Product(tile, c.A<float>(0), c.B<float>(0), kBand, kDim, 2 * kBand);
-            c.LeaveL0();
-            c.TileReady();
+            const Wide tile = c.MultiplyTurn<float>(kBand, kDim, 2 * kBand);
             StoreRows(c.Slot(lane_, round_, bytes + GradSlot::levelCol), tile, kBand, kBand, kDim,
                       kDim);
             c.LeaveTile();

@@ -128,13 +128,7 @@ class ValuesCube
     /// A product that stays, [64, 128] in bf16. FIX.
     __aicore__ static inline void Stay(const Narrow16 &to, const Wide &tile, int32_t id)
     {
-        AscendC::FixpipeParamsV220 params;
-        params.nSize = kDim;
-        params.mSize = kChunk;
-        params.srcStride = kChunk;
-        params.dstStride = kChunk;
-        params.quantPre = QuantMode_t::F322BF16;
-        AscendC::Fixpipe<bfloat16_t, float, AscendC::CFG_NZ>(to, tile, params);
+        StoreNz(to, tile, kChunk, kDim);
         AscendC::SetFlag<AscendC::HardEvent::FIX_MTE1>(id);
     }
     __aicore__ static inline void Stayed(int32_t id)
@@ -159,11 +153,7 @@ class ValuesCube
         LoadLeftTransposed(c.A<bfloat16_t>(0), c.Lane(lane, GradL1::akk, kScoreElems), kChunk,
                            kChunk);
         LoadRight(c.B<bfloat16_t>(0), c.Lane(lane, GradL1::dU), kChunk, kDim);
-        c.L0Loaded();
-        const Wide tile = c.TakeTile();
-        Product(tile, c.A<bfloat16_t>(0), c.B<bfloat16_t>(0), kChunk, kDim, kChunk);
-        c.LeaveL0();
-        c.TileReady();
+        const Wide tile = c.MultiplyTurn<bfloat16_t>(kChunk, kDim, kChunk);
         StoreRows(c.Slot(lane, round, GradSlot::rv), tile, kChunk, kChunk, kDim, kDim);
         Stay(c.Lane(lane, GradL1::dU), tile, kStayRv);
         c.LeaveTile();
@@ -175,11 +165,7 @@ class ValuesCube
         c.TakeL0();
         LoadLeft(c.A<bfloat16_t>(0), c.Lane(lane, GradL1::akk, kScoreElems), kChunk, kChunk);
         LoadRight(c.B<bfloat16_t>(0), c.Lane(lane, GradL1::keys), kChunk, kDim);
-        c.L0Loaded();
-        const Wide tile = c.TakeTile();
-        Product(tile, c.A<bfloat16_t>(0), c.B<bfloat16_t>(0), kChunk, kDim, kChunk);
-        c.LeaveL0();
-        c.TileReady();
+        const Wide tile = c.MultiplyTurn<bfloat16_t>(kChunk, kDim, kChunk);
         Stay(c.Lane(lane, GradL1::keys), tile, kStayKeys);
         c.LeaveTile();
     }
@@ -214,11 +200,7 @@ class ValuesCube
         LoadLeft(c.A<bfloat16_t>(0), c.Lane(lane, GradL1::dU), kChunk, kDim);
         Stayed(kStayValues);
         LoadRightTransposed(c.B<bfloat16_t>(0), c.Lane(lane, GradL1::values), kDim, kChunk);
-        c.L0Loaded();
-        const Wide tile = c.TakeTile();
-        Product(tile, c.A<bfloat16_t>(0), c.B<bfloat16_t>(0), kChunk, kChunk, kDim);
-        c.LeaveL0();
-        c.TileReady();
+        const Wide tile = c.MultiplyTurn<bfloat16_t>(kChunk, kChunk, kDim);
         StoreRows(c.Slot(lane, round, GradSlot::low), tile, kChunk, kChunk, kChunk, kChunk);
         c.LeaveTile();
     }
@@ -229,11 +211,7 @@ class ValuesCube
         c.TakeL0();
         LoadLeft(c.A<bfloat16_t>(0), c.Lane(lane, GradL1::dU), kChunk, kDim);
         LoadState(c, lane, !c.args.t.stateVFirst);
-        c.L0Loaded();
-        const Wide tile = c.TakeTile();
-        Product(tile, c.A<bfloat16_t>(0), c.B<bfloat16_t>(0), kChunk, kDim, kDim);
-        c.LeaveL0();
-        c.TileReady();
+        const Wide tile = c.MultiplyTurn<bfloat16_t>(kChunk, kDim, kDim);
         StoreRows(c.Slot(lane, round, GradSlot::rk), tile, kChunk, kChunk, kDim, kDim);
         c.LeaveTile();
     }

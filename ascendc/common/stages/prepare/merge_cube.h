@@ -369,15 +369,8 @@ class MergeCube
             StoreRows(GmAt<bfloat16_t>(c.args.akk)[row * kChunk], c.Akk(lane, kPlain), task.rows,
                       kChunk, kChunk, kChunk);
         }
-        AscendC::FixpipeParamsV220 params;
-        params.nSize = kChunk;
-        params.mSize = kChunk;
-        params.srcStride = kChunk;
-        params.dstStride = kChunk;
-        params.quantPre = QuantMode_t::F322BF16;
         for (uint32_t form = 0; form < kAkkForms; ++form) {
-            AscendC::Fixpipe<bfloat16_t, float, AscendC::CFG_NZ>(Rounded(c, lane, form),
-                                                                 c.Akk(lane, form), params);
+            StoreNz(Rounded(c, lane, form), c.Akk(lane, form), kChunk, kChunk);
         }
         AscendC::SetFlag<AscendC::HardEvent::FIX_MTE1>(lane);
     }

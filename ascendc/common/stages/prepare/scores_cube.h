@@ -101,11 +101,7 @@ class ScoresCube
             LoadRows(c, rows, band);
             LoadFractals(c.B<bfloat16_t>(0), ColumnTile(c, lane, band), 0, blocks * kDim / kFractal,
                          1);
-            c.L0Loaded();
-            const Wide tile = c.TakeTile();
-            Product(tile, c.A<bfloat16_t>(0), c.B<bfloat16_t>(0), kScoreRows, blocks * kBand, kDim);
-            c.LeaveL0();
-            c.TileReady();
+            const Wide tile = c.MultiplyTurn<bfloat16_t>(kScoreRows, blocks * kBand, kDim);
             if (band > 0) {
                 fla::StoreRows(below[OffElement(band)], tile, kScoreRows, kScoreRows, band * kBand,
                                band * kBand);
@@ -154,11 +150,7 @@ class ScoresCube
             c.TakeL0();
             LoadRows(c, tiles, band);
             LoadFractals(c.B<bfloat16_t>(0), tiles[kChunkElems], band, kDim / kFractal, kBands);
-            c.L0Loaded();
-            const Wide tile = c.TakeTile();
-            Product(tile, c.A<bfloat16_t>(0), c.B<bfloat16_t>(0), kScoreRows, kBand, kDim);
-            c.LeaveL0();
-            c.TileReady();
+            const Wide tile = c.MultiplyTurn<bfloat16_t>(kScoreRows, kBand, kDim);
             fla::StoreRows(out[band * kScoreRows * kBand], tile, kScoreRows, kScoreRows, kBand,
                            kBand);
             c.LeaveTile();
