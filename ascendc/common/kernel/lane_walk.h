@@ -65,6 +65,14 @@ class LaneWalk
         Stand(kBackwards ? chunk_ - 1 : chunk_ + 1);
     }
 
+    /// On to an item that has a chunk.
+    __aicore__ inline void SkipEmpty()
+    {
+        while (Live() && step_.rows == 0) {
+            Next();
+        }
+    }
+
   private:
     /// Stands on the first chunk of the current item.
     __aicore__ inline void Enter()

@@ -52,5 +52,22 @@ __aicore__ inline AscendC::LocalTensor<T> View(AscendC::TBuf<kPosition> &buffer,
     return buffer.template GetWithOffset<T>(count, byteOffset);
 }
 
+/// The memories of a cube core, each divided up by a memory plan.
+struct CubeBuffers {
+    AscendC::TBuf<AscendC::TPosition::A1> l1;
+    AscendC::TBuf<AscendC::TPosition::A2> l0a;
+    AscendC::TBuf<AscendC::TPosition::B2> l0b;
+    AscendC::TBuf<AscendC::TPosition::CO1> l0c;
+
+    __aicore__ inline void Init(AscendC::TPipe &pipe, uint32_t l1Bytes, uint32_t l0aBytes,
+                                uint32_t l0bBytes, uint32_t l0cBytes)
+    {
+        pipe.InitBuffer(l1, l1Bytes);
+        pipe.InitBuffer(l0a, l0aBytes);
+        pipe.InitBuffer(l0b, l0bBytes);
+        pipe.InitBuffer(l0c, l0cBytes);
+    }
+};
+
 }  // namespace fla
 #endif  // FLA_COMMON_KERNEL_LOCAL_MEMORY_H

@@ -42,17 +42,11 @@
 
 #include "state_tiling_data.h"
 #include "cross_core.h"
-#include "lane_walk.h"
 #include "local_memory.h"
-#include "summary/summary.h"
+#include "state_lane.h"
 
 namespace fla
 {
-
-constexpr uint32_t kLanes = kStateLanes;
-// A vector core holds half the rows of the state: [64, 128].
-constexpr uint32_t kStateHalfRows = kDim / kVectorCores;
-constexpr uint32_t kStateHalfElems = kStateHalfRows * kDim;
 
 /// Cross-core flags of a lane; add FlagOf() to get the id.
 enum StateFlag : uint16_t { kEntryReady, kReadReady, kValueReady, kUpdateReady, kStateFlags };
@@ -80,30 +74,7 @@ struct StateArgs {
     StateTiling t;
 };
 
-/// Byte offsets in UB: a block per lane, then what both lanes use in turn.
-struct StateUb {
-    static constexpr uint32_t stateBytes = kStateHalfElems * sizeof(float);
-    static constexpr uint32_t chunkElems =
-        kChunkElems / kVectorCores;  // this core's rows of a chunk
-    // R, fp32 [64, 128]
-    static constexpr uint32_t state = 0;
-    // W or K, or an initial state on its way in; u in fp32 lies behind W
-    static constexpr uint32_t incoming = state + stateBytes;
-    static constexpr uint32_t wideU = incoming + chunkElems * sizeof(float);
-    // v_new, h or a bf16 final state on its way out
-    static constexpr uint32_t outgoing = incoming + stateBytes;
-    static constexpr uint32_t u = outgoing + kStateHalfElems * sizeof(bfloat16_t);
-    // G_last as it came, E(G_last)
-    static constexpr uint32_t gate = u + chunkElems * sizeof(bfloat16_t);
-    static constexpr uint32_t decay = gate + kDim * sizeof(float);
-    static constexpr uint32_t lane = decay + kDim * sizeof(float);
-    // Decay of a row in all lanes of a block, for each of the row's two repeats: fp32 [64, 2, 8].
-    static constexpr uint32_t rowFactors = kLanes * lane;
-    static constexpr uint32_t end = rowFactors + kStateHalfRows * kDim / kLanesF32 * kBlockBytes;
-};
-static_assert(StateUb::end <= kUbBytes, "state: the UB plan is too big");
-
-/// Byte offsets in L1 and L0, one block per lane.
+/// Byte offsets in L1, one block per lane. UB and L0: state_lane.h.
 struct StateL1 {
     static constexpr uint32_t w = 0;
     static constexpr uint32_t k = w + kChunkElems * sizeof(bfloat16_t);
@@ -111,15 +82,7 @@ struct StateL1 {
     static constexpr uint32_t entry = value + kChunkElems * sizeof(bfloat16_t);
     static constexpr uint32_t lane = entry + kStateElems * sizeof(bfloat16_t);
 };
-struct StateL0 {
-    static constexpr uint32_t laneA = kChunkElems * sizeof(bfloat16_t);
-    static constexpr uint32_t laneB = kStateElems * sizeof(bfloat16_t);
-    static constexpr uint32_t laneC = kStateElems * sizeof(float);
-};
 static_assert(kLanes * StateL1::lane <= kL1Bytes, "state: the L1 plan is too big");
-static_assert(kLanes * StateL0::laneA <= kL0aBytes && kLanes * StateL0::laneB <= kL0bBytes &&
-                  kLanes * StateL0::laneC <= kL0cBytes,
-              "state: the L0 plan is too big");
 
 /// Elements of one lane's exchange slot in GM workspace: the larger of the two products.
 constexpr uint32_t kExchangeElems = kStateElems;
@@ -130,29 +93,6 @@ static_assert(kLanes * kExchangeElems * sizeof(float) == kStateExchangeBytes,
 __aicore__ inline uint64_t ExchangeAt(uint32_t group, uint32_t lane)
 {
     return static_cast<uint64_t>(group * kLanes + lane) * kExchangeElems;
-}
-
-using StateLane = LaneWalk<false>;
-
-__aicore__ inline void InitStateLane(StateLane &walk, const StateArgs &args, uint32_t lane,
-                                     uint32_t group)
-{
-    const StateTiling &t = args.t;
-    walk.Init({t.tokens, t.valueHeads, t.headsPerGroup, t.sequences, t.chunks, t.packed},
-              args.cuSeqlens, args.chunkIndices,
-              {lane, kLanes, group, static_cast<uint32_t>(AscendC::GetBlockNum())},
-              t.summary ? kSummaryBlocks : 1);
-}
-
-/// Tile of h, and first row of v_new, of the chunk that a lane stands on: its own, or the slot of the
-/// lane where none is kept.
-__aicore__ inline uint64_t EntryTile(const StateTiling &t, const LaneStep &step, uint32_t slot)
-{
-    return t.summary ? slot : step.chunkTile;
-}
-__aicore__ inline uint64_t ValueRow(const StateTiling &t, const LaneStep &step, uint32_t slot)
-{
-    return t.summary ? slot * kChunk : step.row;
 }
 
 /// Elements from one plane of v_new to the next.

@@ -26,16 +26,10 @@ class StateCube
     }
 
   private:
-    /// A lane's place in its items and its buffers.
-    struct Lane {
-        StateLane walk;
-        AscendC::LocalTensor<Bf16> w, k, value, entry;  // L1
-        AscendC::LocalTensor<Bf16> left, right;         // L0A, L0B
-        AscendC::LocalTensor<float> product;            // L0C
-        AscendC::GlobalTensor<float> exchange;
-        uint32_t slot = 0;     // among those of the launch
-        bool hasW = false;     // w of the current chunk is in L1, or on its way
-        bool updates = false;  // product K follows in this round
+    /// A lane and its buffers in L1.
+    struct Lane : StateCubeLane<false> {
+        AscendC::LocalTensor<Bf16> w, k, value, entry;
+        bool hasW = false;  // w of the current chunk is in L1, or on its way
     };
 
     __aicore__ inline void Open(AscendC::TPipe &pipe, const StateArgs &args)
@@ -45,34 +39,23 @@ class StateCube
         w_ = GmAt<Bf16>(args.w);
         h_ = GmAt<Bf16>(args.h);
         vNew_ = GmAt<Bf16>(args.vNew);
-        pipe.InitBuffer(l1_, kLanes * StateL1::lane);
-        pipe.InitBuffer(l0a_, kLanes * StateL0::laneA);
-        pipe.InitBuffer(l0b_, kLanes * StateL0::laneB);
-        pipe.InitBuffer(l0c_, kLanes * StateL0::laneC);
+        buffers_.Init(pipe, kLanes * StateL1::lane, kLanes * StateL0::laneA,
+                      kLanes * StateL0::laneB, kLanes * StateL0::laneC);
         const uint32_t group = AscendC::GetBlockIdx();
         for (uint32_t i = 0; i < kLanes; ++i) {
             Lane &lane = lanes_[i];
             const uint32_t l1 = i * StateL1::lane;
-            InitStateLane(lane.walk, args, i, group);
+            InitLane(lane.walk, args, i, group);
             lane.slot = group * kLanes + i;
-            lane.w = View<Bf16>(l1_, l1 + StateL1::w, kChunkElems);
-            lane.k = View<Bf16>(l1_, l1 + StateL1::k, kChunkElems);
-            lane.value = View<Bf16>(l1_, l1 + StateL1::value, kChunkElems);
-            lane.entry = View<Bf16>(l1_, l1 + StateL1::entry, kStateElems);
-            lane.left = View<Bf16>(l0a_, i * StateL0::laneA, kChunkElems);
-            lane.right = View<Bf16>(l0b_, i * StateL0::laneB, kStateElems);
-            lane.product = View<float>(l0c_, i * StateL0::laneC, kStateElems);
+            lane.w = View<Bf16>(buffers_.l1, l1 + StateL1::w, kChunkElems);
+            lane.k = View<Bf16>(buffers_.l1, l1 + StateL1::k, kChunkElems);
+            lane.value = View<Bf16>(buffers_.l1, l1 + StateL1::value, kChunkElems);
+            lane.entry = View<Bf16>(buffers_.l1, l1 + StateL1::entry, kStateElems);
+            lane.Place(buffers_, i);
             lane.exchange = GmAt<float>(args.workspace)[ExchangeAt(group, i)];
-            SkipEmpty(lane);
+            // Empty sequences have no product; the vector cores pass their state through.
+            lane.walk.SkipEmpty();
             FetchW(lane);
-        }
-    }
-
-    /// Empty sequences have no product; the vector cores pass their state through.
-    __aicore__ inline void SkipEmpty(Lane &lane)
-    {
-        while (lane.walk.Live() && lane.walk.Now().rows == 0) {
-            lane.walk.Next();
         }
     }
 
@@ -93,7 +76,7 @@ class StateCube
         }
         const LaneStep &step = lane.walk.Now();
         AscendC::CrossCoreWaitFlag(FlagOf(i, kEntryReady));
-        LoadNz(lane.entry, h_[EntryTile(t_, step, lane.slot) * kStateElems], kDim, kDim, kDim);
+        LoadNz(lane.entry, h_[KeptTile(t_, step, lane.slot) * kStateElems], kDim, kDim, kDim);
         if (!lane.hasW) {
             FetchW(lane);
         }
@@ -124,7 +107,7 @@ class StateCube
         }
         const LaneStep &step = lane.walk.Now();
         AscendC::CrossCoreWaitFlag(FlagOf(i, kValueReady));
-        LoadChunk(lane.value, vNew_[ValueRow(t_, step, lane.slot) * kDim], step.rows, kDim);
+        LoadChunk(lane.value, vNew_[KeptRow(t_, step, lane.slot) * kDim], step.rows, kDim);
         AscendC::SetFlag<AscendC::HardEvent::MTE2_MTE1>(i);
         Advance(lane);
         FetchW(lane);
@@ -138,7 +121,7 @@ class StateCube
     __aicore__ inline void Advance(Lane &lane)
     {
         lane.walk.Next();
-        SkipEmpty(lane);
+        lane.walk.SkipEmpty();
     }
 
     /// [m, k] @ [k, 128] out of L0 and `rows` rows of it to GM, in fp32.
@@ -155,10 +138,7 @@ class StateCube
 
     StateTiling t_;
     AscendC::GlobalTensor<Bf16> k_, w_, h_, vNew_;
-    AscendC::TBuf<AscendC::TPosition::A1> l1_;
-    AscendC::TBuf<AscendC::TPosition::A2> l0a_;
-    AscendC::TBuf<AscendC::TPosition::B2> l0b_;
-    AscendC::TBuf<AscendC::TPosition::CO1> l0c_;
+    CubeBuffers buffers_;
     Lane lanes_[kLanes];
 };
 

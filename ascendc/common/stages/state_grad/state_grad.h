@@ -17,7 +17,7 @@
  *         group serves two lanes, each a list of items, in turn: the vector cores work for one
  *         while the cube works for the other, which hides the four hand-overs of a chunk.
  *
- * Cube    S = kg @ dh, then W = w^T @ dv_scan, each to the lane's answer slot (fp32, GM workspace).
+ * Cube    S = kg @ dh, then W = w^T @ dv_scan, each to the lane's exchange slot (fp32, GM workspace).
  *         Q = qg^T @ dO depends on nothing: it is made one chunk ahead, into one of two slots, while
  *         the vector cores are busy with W. Q has a tile of its own because the scale belongs to it
  *         alone, and no bf16 operand could carry the scale without another rounding.
@@ -32,9 +32,9 @@
  *
  * Flags   per lane, one of each per chunk, in this order:
  *           kExitReady    V -> C   dh is in GM
- *           kSourceReady  C -> V   S is in the answer slot, Q in its own
+ *           kSourceReady  C -> V   S is in the exchange slot, Q in its own
  *           kScanReady    V -> C   dv_scan is in GM
- *           kStepReady    C -> V   W is in the answer slot
+ *           kStepReady    C -> V   W is in the exchange slot
  *         So a lane is a conversation: every buffer of a lane in GM, L1 and UB is written again only
  *         after an answer that follows its last use. Q is no part of it, hence the exceptions: L0
  *         and L0C have flags back from the consumer, and so has the UB buffer through which both Q
@@ -50,22 +50,16 @@
 #include "kernel_operator.h"
 
 #include "state_grad_tiling_data.h"
-#include "state/state_tiling_data.h"
+#include "state/state_lane.h"
 #include "cross_core.h"
-#include "lane_walk.h"
 #include "local_memory.h"
-#include "summary/summary.h"
 
 namespace fla
 {
 
-// A vector core holds half the rows of the state: [64, 128].
-constexpr uint32_t kStateGradHalfRows = kDim / kVectorCores;
-constexpr uint32_t kStateGradHalfElems = kStateGradHalfRows * kDim;
-
 /// Cross-core flags of a lane; add StateGradFlagOf() to get the id.
 enum StateGradFlag : uint16_t { kExitReady, kSourceReady, kScanReady, kStepReady, kStateGradFlags };
-static_assert(kStateGradLanes * kStateGradFlags <= kCrossFlags, "cross-core flag ids end at 10");
+static_assert(kLanes * kStateGradFlags <= kCrossFlags, "cross-core flag ids end at 10");
 
 __aicore__ inline uint16_t StateGradFlagOf(uint32_t lane, StateGradFlag flag)
 {
@@ -90,34 +84,15 @@ struct StateGradArgs {
     StateGradTiling t;
 };
 
-/// Byte offsets in UB: a block per lane, then what both lanes use in turn.
+/// Byte offsets in UB behind StateUb: byte offsets of a column in a tile [128, 64] and in one [64, 128].
 struct StateGradUb {
-    static constexpr uint32_t stateBytes = kStateGradHalfElems * sizeof(float);
-    static constexpr uint32_t chunkElems =
-        kChunkElems / kVectorCores;  // this core's rows of a chunk
-    // D, fp32 [64, 128]
-    static constexpr uint32_t state = 0;
-    // S, Q or W, or dht on its way in; dv in fp32 lies behind S
-    static constexpr uint32_t incoming = state + stateBytes;
-    static constexpr uint32_t wideDv = incoming + chunkElems * sizeof(float);
-    // dv_scan, dh or a bf16 dh0 on its way out
-    static constexpr uint32_t outgoing = incoming + stateBytes;
-    static constexpr uint32_t dv = outgoing + kStateGradHalfElems * sizeof(bfloat16_t);
-    // G_last as it came, E(G_last)
-    static constexpr uint32_t gate = dv + chunkElems * sizeof(bfloat16_t);
-    static constexpr uint32_t decay = gate + kDim * sizeof(float);
-    static constexpr uint32_t lane = decay + kDim * sizeof(float);
-    // Decay of a row in all lanes of a block, for each of the row's two repeats: fp32 [64, 2, 8].
-    static constexpr uint32_t rowFactors = kStateGradLanes * lane;
-    // Byte offsets of a column in a tile [128, 64] and in one [64, 128].
-    static constexpr uint32_t tallColumn =
-        rowFactors + kStateGradHalfRows * kDim / kLanesF32 * kBlockBytes;
+    static constexpr uint32_t tallColumn = StateUb::end;
     static constexpr uint32_t wideColumn = tallColumn + kDim * sizeof(uint32_t);
-    static constexpr uint32_t end = wideColumn + kStateGradHalfRows * sizeof(uint32_t);
+    static constexpr uint32_t end = wideColumn + kStateHalfRows * sizeof(uint32_t);
 };
 static_assert(StateGradUb::end <= kUbBytes, "state_grad: the UB plan is too big");
 
-/// Byte offsets in L1 and L0, one block per lane.
+/// Byte offsets in L1, one block per lane. L0: state_lane.h.
 struct StateGradL1 {
     static constexpr uint32_t chunkBytes = kChunkElems * sizeof(bfloat16_t);
     static constexpr uint32_t k = 0;
@@ -128,50 +103,16 @@ struct StateGradL1 {
     static constexpr uint32_t exit = dO + chunkBytes;
     static constexpr uint32_t lane = exit + kStateElems * sizeof(bfloat16_t);
 };
-struct StateGradL0 {
-    static constexpr uint32_t laneA = kChunkElems * sizeof(bfloat16_t);
-    static constexpr uint32_t laneB = kStateElems * sizeof(bfloat16_t);
-    static constexpr uint32_t laneC = kStateElems * sizeof(float);
-};
-static_assert(kStateGradLanes * StateGradL1::lane <= kL1Bytes,
-              "state_grad: the L1 plan is too big");
-static_assert(kStateGradLanes * StateGradL0::laneA <= kL0aBytes &&
-                  kStateGradLanes * StateGradL0::laneB <= kL0bBytes &&
-                  kStateGradLanes * StateGradL0::laneC <= kL0cBytes,
-              "state_grad: the L0 plan is too big");
+static_assert(kLanes * StateGradL1::lane <= kL1Bytes, "state_grad: the L1 plan is too big");
 
-/// First element of a lane's answer slot in GM workspace; the slots of Q lie behind it.
-__aicore__ inline uint64_t StateGradAnswerAt(uint32_t group, uint32_t lane)
+/// First element of a lane's exchange slot in GM workspace; the slots of Q lie behind it.
+__aicore__ inline uint64_t StateGradExchangeAt(uint32_t group, uint32_t lane)
 {
-    return static_cast<uint64_t>(group * kStateGradLanes + lane) *
-           (kStateGradLaneBytes / sizeof(float));
+    return static_cast<uint64_t>(group * kLanes + lane) * (kStateGradLaneBytes / sizeof(float));
 }
 __aicore__ inline uint32_t StateGradQueryAt(uint32_t slot)
 {
     return (1 + slot) * kStateElems;
-}
-
-using StateGradLane = LaneWalk<true>;
-
-__aicore__ inline void InitStateGradLane(StateGradLane &walk, const StateGradArgs &args,
-                                         uint32_t lane, uint32_t group)
-{
-    const StateGradTiling &t = args.t;
-    walk.Init({t.tokens, t.valueHeads, t.headsPerGroup, t.sequences, t.chunks, t.packed},
-              args.cuSeqlens, args.chunkIndices,
-              {lane, kStateGradLanes, group, static_cast<uint32_t>(AscendC::GetBlockNum())},
-              t.summary ? kSummaryBlocks : 1);
-}
-
-/// Tile of dh, and first row of dv_scan, of the chunk that a lane stands on: its own, or the slot of
-/// the lane where none is kept.
-__aicore__ inline uint64_t ExitTile(const StateGradTiling &t, const LaneStep &step, uint32_t slot)
-{
-    return t.summary ? slot : step.chunkTile;
-}
-__aicore__ inline uint64_t ScanRow(const StateGradTiling &t, const LaneStep &step, uint32_t slot)
-{
-    return t.summary ? slot * kChunk : step.row;
 }
 
 /// The last update of an item only serves dh0.

@@ -17,13 +17,13 @@ class StateGradCube
     {
         Open(pipe, args);
         while (lanes_[0].walk.Live() || lanes_[1].walk.Live()) {
-            for (uint32_t i = 0; i < kLaneCount; ++i) {
+            for (uint32_t i = 0; i < kLanes; ++i) {
                 ReadExit(lanes_[i], i);
             }
-            for (uint32_t i = 0; i < kLaneCount; ++i) {
+            for (uint32_t i = 0; i < kLanes; ++i) {
                 ReadScan(lanes_[i], i);
             }
-            for (uint32_t i = 0; i < kLaneCount; ++i) {
+            for (uint32_t i = 0; i < kLanes; ++i) {
                 MakeQueries(lanes_[i], i);
             }
         }
@@ -31,23 +31,16 @@ class StateGradCube
     }
 
   private:
-    static constexpr uint32_t kLaneCount = kStateGradLanes;
     // Event ids: the lane, but for those of a lane's L0 (M_MTE1; the framework keeps 0..2) and of
     // the copies for Q (MTE2_MTE1).
     static constexpr uint32_t kL0Free = 3;
-    static constexpr uint32_t kQueryIn = kLaneCount;
+    static constexpr uint32_t kQueryIn = kLanes;
 
-    /// A lane's place in its items and its buffers.
-    struct Lane {
-        StateGradLane walk;
-        AscendC::LocalTensor<Bf16> k, w, scan, q, dO, exit;  // L1
-        AscendC::LocalTensor<Bf16> left, right;              // L0A, L0B
-        AscendC::LocalTensor<float> product;                 // L0C
-        AscendC::GlobalTensor<float> answer;
-        uint32_t slot = 0;       // among those of the launch
+    /// A lane and its buffers in L1.
+    struct Lane : StateCubeLane<true> {
+        AscendC::LocalTensor<Bf16> k, w, scan, q, dO, exit;
         uint32_t querySlot = 0;  // the next Q goes there
         bool hasK = false;       // kg of the current chunk is in L1, or on its way
-        bool updates = false;    // product W follows in this round
     };
 
     __aicore__ inline void Open(AscendC::TPipe &pipe, const StateGradArgs &args)
@@ -59,54 +52,43 @@ class StateGradCube
         dO_ = GmAt<Bf16>(args.dO);
         dh_ = GmAt<Bf16>(args.dh);
         dvScan_ = GmAt<Bf16>(args.dvScan);
-        pipe.InitBuffer(l1_, kLaneCount * StateGradL1::lane);
-        pipe.InitBuffer(l0a_, kLaneCount * StateGradL0::laneA);
-        pipe.InitBuffer(l0b_, kLaneCount * StateGradL0::laneB);
-        pipe.InitBuffer(l0c_, kLaneCount * StateGradL0::laneC);
+        buffers_.Init(pipe, kLanes * StateGradL1::lane, kLanes * StateL0::laneA,
+                      kLanes * StateL0::laneB, kLanes * StateL0::laneC);
         const uint32_t group = AscendC::GetBlockIdx();
-        for (uint32_t i = 0; i < kLaneCount; ++i) {
+        for (uint32_t i = 0; i < kLanes; ++i) {
             Lane &lane = lanes_[i];
-            InitStateGradLane(lane.walk, args, i, group);
-            lane.answer = GmAt<float>(args.workspace)[StateGradAnswerAt(group, i)];
-            lane.slot = group * kLaneCount + i;
-            Place(lane, i);
+            InitLane(lane.walk, args, i, group);
+            lane.exchange = GmAt<float>(args.workspace)[StateGradExchangeAt(group, i)];
+            lane.slot = group * kLanes + i;
+            PlaceL1(lane, i);
+            lane.Place(buffers_, i);
             AscendC::SetFlag<AscendC::HardEvent::M_MTE1>(kL0Free + i);
             AscendC::SetFlag<AscendC::HardEvent::FIX_M>(i);
-            SkipEmpty(lane);
+            // Empty sequences have no product; the vector cores pass dht through.
+            lane.walk.SkipEmpty();
             FetchQueries(lane, i);
             FetchK(lane);
             MakeQueries(lane, i);
         }
     }
 
-    __aicore__ inline void Place(Lane &lane, uint32_t i)
+    __aicore__ inline void PlaceL1(Lane &lane, uint32_t i)
     {
         const uint32_t l1 = i * StateGradL1::lane;
-        lane.k = View<Bf16>(l1_, l1 + StateGradL1::k, kChunkElems);
-        lane.w = View<Bf16>(l1_, l1 + StateGradL1::w, kChunkElems);
-        lane.scan = View<Bf16>(l1_, l1 + StateGradL1::scan, kChunkElems);
-        lane.q = View<Bf16>(l1_, l1 + StateGradL1::q, kChunkElems);
-        lane.dO = View<Bf16>(l1_, l1 + StateGradL1::dO, kChunkElems);
-        lane.exit = View<Bf16>(l1_, l1 + StateGradL1::exit, kStateElems);
-        lane.left = View<Bf16>(l0a_, i * StateGradL0::laneA, kChunkElems);
-        lane.right = View<Bf16>(l0b_, i * StateGradL0::laneB, kStateElems);
-        lane.product = View<float>(l0c_, i * StateGradL0::laneC, kStateElems);
+        lane.k = View<Bf16>(buffers_.l1, l1 + StateGradL1::k, kChunkElems);
+        lane.w = View<Bf16>(buffers_.l1, l1 + StateGradL1::w, kChunkElems);
+        lane.scan = View<Bf16>(buffers_.l1, l1 + StateGradL1::scan, kChunkElems);
+        lane.q = View<Bf16>(buffers_.l1, l1 + StateGradL1::q, kChunkElems);
+        lane.dO = View<Bf16>(buffers_.l1, l1 + StateGradL1::dO, kChunkElems);
+        lane.exit = View<Bf16>(buffers_.l1, l1 + StateGradL1::exit, kStateElems);
     }
 
     /// Leaves every flag at zero.
     __aicore__ inline void TakeAllBack()
     {
-        for (uint32_t i = 0; i < kLaneCount; ++i) {
+        for (uint32_t i = 0; i < kLanes; ++i) {
             AscendC::WaitFlag<AscendC::HardEvent::M_MTE1>(kL0Free + i);
             AscendC::WaitFlag<AscendC::HardEvent::FIX_M>(i);
-        }
-    }
-
-    /// Empty sequences have no product; the vector cores pass dht through.
-    __aicore__ inline void SkipEmpty(Lane &lane)
-    {
-        while (lane.walk.Live() && lane.walk.Now().rows == 0) {
-            lane.walk.Next();
         }
     }
 
@@ -150,12 +132,12 @@ class StateGradCube
         AscendC::WaitFlag<AscendC::HardEvent::M_MTE1>(kL0Free + i);
         LoadLeftTransposed(lane.left, lane.q, kDim, kChunk);
         LoadRight(lane.right, lane.dO, kChunk, kDim);
-        MultiplyAndStore(lane, i, lane.answer[StateGradQueryAt(lane.querySlot)], kDim, kChunk,
+        MultiplyAndStore(lane, i, lane.exchange[StateGradQueryAt(lane.querySlot)], kDim, kChunk,
                          kDim);
         lane.querySlot = (lane.querySlot + 1) % kStateGradQuerySlots;
     }
 
-    /// Product S: kg @ dh into the answer slot.
+    /// Product S: kg @ dh into the exchange slot.
     __aicore__ inline void ReadExit(Lane &lane, uint32_t i)
     {
         lane.updates = Updates(lane);
@@ -164,7 +146,7 @@ class StateGradCube
         }
         const LaneStep &step = lane.walk.Now();
         AscendC::CrossCoreWaitFlag(StateGradFlagOf(i, kExitReady));
-        LoadNz(lane.exit, dh_[ExitTile(t_, step, lane.slot) * kStateElems], kDim, kDim, kDim);
+        LoadNz(lane.exit, dh_[KeptTile(t_, step, lane.slot) * kStateElems], kDim, kDim, kDim);
         if (!lane.hasK) {
             FetchK(lane);
         }
@@ -177,14 +159,14 @@ class StateGradCube
         LoadLeft(lane.left, lane.k, kChunk, kDim);
         LoadRight(lane.right, lane.exit, kDim, kDim);
         lane.hasK = false;
-        MultiplyAndStore(lane, i, lane.answer, RoundUp16(step.rows), kDim, step.rows);
+        MultiplyAndStore(lane, i, lane.exchange, RoundUp16(step.rows), kDim, step.rows);
         AscendC::CrossCoreSetFlag<kGroupMode, PIPE_FIX>(StateGradFlagOf(i, kSourceReady));
         if (!lane.updates) {
             Advance(lane, i);
         }
     }
 
-    /// Product W: w^T @ dv_scan into the answer slot.
+    /// Product W: w^T @ dv_scan into the exchange slot.
     __aicore__ inline void ReadScan(Lane &lane, uint32_t i)
     {
         if (!lane.updates) {
@@ -192,7 +174,7 @@ class StateGradCube
         }
         const LaneStep &step = lane.walk.Now();
         AscendC::CrossCoreWaitFlag(StateGradFlagOf(i, kScanReady));
-        LoadChunk(lane.scan, dvScan_[ScanRow(t_, step, lane.slot) * kDim], step.rows, kDim);
+        LoadChunk(lane.scan, dvScan_[KeptRow(t_, step, lane.slot) * kDim], step.rows, kDim);
         AscendC::SetFlag<AscendC::HardEvent::MTE2_MTE1>(i);
         Advance(lane, i);
         FetchK(lane);
@@ -200,14 +182,14 @@ class StateGradCube
         AscendC::WaitFlag<AscendC::HardEvent::M_MTE1>(kL0Free + i);
         LoadLeftTransposed(lane.left, lane.w, kDim, kChunk);
         LoadRight(lane.right, lane.scan, kChunk, kDim);
-        MultiplyAndStore(lane, i, lane.answer, kDim, kChunk, kDim);
+        MultiplyAndStore(lane, i, lane.exchange, kDim, kChunk, kDim);
         AscendC::CrossCoreSetFlag<kGroupMode, PIPE_FIX>(StateGradFlagOf(i, kStepReady));
     }
 
     __aicore__ inline void Advance(Lane &lane, uint32_t i)
     {
         lane.walk.Next();
-        SkipEmpty(lane);
+        lane.walk.SkipEmpty();
         FetchQueries(lane, i);
     }
 
@@ -229,11 +211,8 @@ class StateGradCube
 
     StateGradTiling t_;
     AscendC::GlobalTensor<Bf16> q_, k_, w_, dO_, dh_, dvScan_;
-    AscendC::TBuf<AscendC::TPosition::A1> l1_;
-    AscendC::TBuf<AscendC::TPosition::A2> l0a_;
-    AscendC::TBuf<AscendC::TPosition::B2> l0b_;
-    AscendC::TBuf<AscendC::TPosition::CO1> l0c_;
-    Lane lanes_[kLaneCount];
+    CubeBuffers buffers_;
+    Lane lanes_[kLanes];
 };
 
 }  // namespace fla

@@ -5,67 +5,38 @@
 #define FLA_STATE_GRAD_VECTOR_H
 
 #include "state_grad.h"
-#include "vec_tile.h"
+#include "state/state_tile_io.h"
 
 namespace fla
 {
 
-class StateGradVector
+class StateGradVector : StateTileIo
 {
   public:
     __aicore__ inline void Run(AscendC::TPipe &pipe, const StateGradArgs &args)
     {
         Open(pipe, args);
         while (lanes_[0].walk.Live() || lanes_[1].walk.Live()) {
-            for (uint32_t i = 0; i < kLaneCount; ++i) {
+            for (uint32_t i = 0; i < kLanes; ++i) {
                 MakeScan(lanes_[i], i);
             }
-            for (uint32_t i = 0; i < kLaneCount; ++i) {
+            for (uint32_t i = 0; i < kLanes; ++i) {
                 AddQueries(lanes_[i], i);
             }
-            for (uint32_t i = 0; i < kLaneCount; ++i) {
+            for (uint32_t i = 0; i < kLanes; ++i) {
                 FinishChunk(lanes_[i], i);
             }
         }
     }
 
   private:
-    using Float = AscendC::LocalTensor<float>;
-    using Half = AscendC::LocalTensor<bfloat16_t>;
     using Bytes = AscendC::LocalTensor<uint32_t>;
-    using BfloatGm = AscendC::GlobalTensor<bfloat16_t>;
-    using FloatGm = AscendC::GlobalTensor<float>;
-    static constexpr uint32_t kLaneCount = kStateGradLanes;
-    static constexpr uint32_t kHalfRows = kStateGradHalfRows;
-    static constexpr uint32_t kHalfElems = kStateGradHalfElems;
-    static constexpr uint32_t kRowRepeats = kDim / kLanesF32;  // vector repeats of a state row
+    // Event ids of a lane: V_MTE2 when `incoming` is free for the answer.
+    static constexpr uint32_t kIncomingFree = kLanes;
 
-    // The state goes through UB in slices, so that copies in, arithmetic and copies out overlap.
-    static constexpr uint32_t kSlices = 2;
-    static constexpr uint32_t kSliceRows = kHalfRows / kSlices;
-    static constexpr uint32_t kSliceElems = kSliceRows * kDim;
-
-    // Event ids of a lane: MTE2_V of its chunk's copies, MTE2_V of a second slice, V_MTE2 when
-    // `incoming` is free for the answer.
-    static constexpr uint32_t kChunkIn = kLaneCount;
-    static constexpr uint32_t kNextSlice = 2 * kLaneCount;
-    static constexpr uint32_t kIncomingFree = kLaneCount;
-
-    /// A lane's place in its items and its buffers (StateGradUb).
-    struct Lane {
-        StateGradLane walk;
-        Float state, incoming, wideDv, gate, decay;
-        Half outgoing, dv;
-        FloatGm answer;
-        uint32_t slot = 0;       // among those of the launch
+    struct Lane : StateVectorLane<true> {
         uint32_t querySlot = 0;  // the next Q comes from there
-        bool active = false;     // this round has a chunk for the lane
-        bool updates = false;    // ... and it updates D
-    };
-
-    /// The rows of a chunk that this vector core turns into dv_scan.
-    struct Share {
-        uint32_t first, count;
+        bool updates = false;    // this round has a chunk, and it updates D
     };
 
     __aicore__ inline void Open(AscendC::TPipe &pipe, const StateGradArgs &args)
@@ -74,26 +45,16 @@ class StateGradVector
         dv_ = GmAt<bfloat16_t>(args.dv);
         dh_ = GmAt<bfloat16_t>(args.dh);
         dvScan_ = GmAt<bfloat16_t>(args.dvScan);
-        half_ = AscendC::GetSubBlockIdx();
-        pipe.InitBuffer(ub_, StateGradUb::end);
-        rowFactors_ =
-            View<float>(ub_, StateGradUb::rowFactors, kHalfRows * kRowRepeats * kBlockF32);
-        tallColumn_ = MakeColumn(StateGradUb::tallColumn, kDim, kHalfRows);
-        wideColumn_ = MakeColumn(StateGradUb::wideColumn, kHalfRows, kDim);
+        OpenTiles(pipe, StateGradUb::end, args.t.stateVFirst);
+        tallColumn_ = MakeColumn(StateGradUb::tallColumn, kDim, kStateHalfRows);
+        wideColumn_ = MakeColumn(StateGradUb::wideColumn, kStateHalfRows, kDim);
         const uint32_t group = AscendC::GetBlockIdx() / kVectorCores;
-        for (uint32_t i = 0; i < kLaneCount; ++i) {
+        for (uint32_t i = 0; i < kLanes; ++i) {
             Lane &lane = lanes_[i];
-            const uint32_t ub = i * StateGradUb::lane;
-            lane.slot = group * kLaneCount + i;
-            lane.state = View<float>(ub_, ub + StateGradUb::state, kHalfElems);
-            lane.incoming = View<float>(ub_, ub + StateGradUb::incoming, kHalfElems);
-            lane.wideDv = View<float>(ub_, ub + StateGradUb::wideDv, kChunkElems / kVectorCores);
-            lane.outgoing = View<bfloat16_t>(ub_, ub + StateGradUb::outgoing, kHalfElems);
-            lane.dv = View<bfloat16_t>(ub_, ub + StateGradUb::dv, kChunkElems / kVectorCores);
-            lane.gate = View<float>(ub_, ub + StateGradUb::gate, kDim);
-            lane.decay = View<float>(ub_, ub + StateGradUb::decay, kDim);
-            lane.answer = GmAt<float>(args.workspace)[StateGradAnswerAt(group, i)];
-            InitStateGradLane(lane.walk, args, i, group);
+            Place(lane, i);
+            lane.slot = group * kLanes + i;
+            lane.exchange = GmAt<float>(args.workspace)[StateGradExchangeAt(group, i)];
+            InitLane(lane.walk, args, i, group);
             StartItem(lane, i);
         }
     }
@@ -109,19 +70,13 @@ class StateGradVector
         return column.ReinterpretCast<uint32_t>();
     }
 
-    __aicore__ inline Share ShareOf(uint32_t rows) const
-    {
-        const uint32_t upper = (rows + 1) / kVectorCores;
-        return half_ == 0 ? Share{0, upper} : Share{upper, rows - upper};
-    }
-
     /// Puts the next item's last gradient into UB and dh. Empty sequences on the way only pass theirs
     /// through.
     __aicore__ inline void StartItem(Lane &lane, uint32_t i)
     {
         while (lane.walk.Live() && lane.walk.Now().rows == 0) {
             if (args_.t.initialGradient != kStateAbsent) {
-                LoadFinal(lane, i, lane.walk.Now());
+                LoadFinal(lane, i);
                 StoreInitial(lane, i, lane.walk.Now());
             }
             lane.walk.Next();
@@ -129,50 +84,24 @@ class StateGradVector
         if (!lane.walk.Live()) {
             return;
         }
-        LoadFinal(lane, i, lane.walk.Now());
+        LoadFinal(lane, i);
         // The previous item's last chunk has been read from these buffers.
         AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(i);
         AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(i);
         FetchChunk(lane, i, lane.walk.Now());
         for (uint32_t slice = 0; slice < kSlices; ++slice) {
-            StoreSlice(lane, i, slice);
+            StoreExit(lane, i, slice);
         }
         AscendC::CrossCoreSetFlag<kGroupMode, PIPE_MTE3>(StateGradFlagOf(i, kExitReady));
     }
 
-    /// D = dht, or zeros, or the identity. The copy lands in `incoming`, whose last reader was the vector pipe or, with
-    /// dh0 [V, K], the way out; D and `outgoing` may still be on theirs.
-    __aicore__ inline void LoadFinal(Lane &lane, uint32_t i, const LaneStep &step)
+    /// D = dht, or zeros, or the identity.
+    __aicore__ inline void LoadFinal(Lane &lane, uint32_t i)
     {
-        AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(i);
-        AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(i);
-        if (args_.t.finalGradient == kStateAbsent) {
-            AscendC::Duplicate(lane.state, 0.0f, kHalfElems);
-            AscendC::PipeBarrier<PIPE_V>();
-            if (step.isMap) {
-                AddDiagonal(lane.state, half_);
-            }
-            return;
-        }
-        const uint64_t tile = step.itemTile;
-        AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(i);
-        AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(i);
-        if (args_.t.finalGradient == kStateBf16) {
-            const auto from = GmAt<bfloat16_t>(args_.dht);
-            Half staged = lane.incoming.ReinterpretCast<bfloat16_t>();
-            AscendC::DataCopy(staged, from[HalfOf(tile)], HalfIn<bfloat16_t>());
-            AwaitLoad(i);
-            Widen(lane.state, staged, kHalfElems);
-        } else {
-            const auto from = GmAt<float>(args_.dht);
-            AscendC::DataCopy(lane.incoming, from[HalfOf(tile)], HalfIn<float>());
-            AwaitLoad(i);
-            AscendC::DataCopy(lane.state, lane.incoming, kHalfElems);
-        }
-        AscendC::PipeBarrier<PIPE_V>();
-        if (args_.t.stateVFirst) {
-            Transpose(lane.incoming, lane.state, tallColumn_, kHalfRows, kDim);
-            AscendC::DataCopy(lane.state, lane.incoming, kHalfElems);
+        LoadTile(lane, i, args_.dht, args_.t.finalGradient, lane.walk.Now());
+        if (args_.t.stateVFirst && args_.t.finalGradient != kStateAbsent) {
+            Transpose(lane.incoming, lane.state, tallColumn_, kStateHalfRows, kDim);
+            AscendC::DataCopy(lane.state, lane.incoming, kStateHalfElems);
             AscendC::PipeBarrier<PIPE_V>();
         }
     }
@@ -188,61 +117,17 @@ class StateGradVector
         AscendC::PipeBarrier<PIPE_V>();
     }
 
-    /// Where this core's half of a tile of dht or dh0 begins: rows of [K, V], columns of [V, K].
-    __aicore__ inline uint64_t HalfOf(uint64_t tile) const
-    {
-        return tile * kStateElems + half_ * (args_.t.stateVFirst ? kHalfRows : kHalfElems);
-    }
-
-    /// How it lies in GM, and the copy in: one run, or one piece of every row. UB holds it densely.
-    template <typename T>
-    __aicore__ inline AscendC::DataCopyParams HalfIn() const
-    {
-        constexpr uint16_t piece = kHalfRows * sizeof(T) / kBlockBytes;
-        return args_.t.stateVFirst ? AscendC::DataCopyParams(kDim, piece, piece, 0)
-                                   : AscendC::DataCopyParams(1, kDim * piece, 0, 0);
-    }
-
-    /// The same for the copy out.
-    template <typename T>
-    __aicore__ inline AscendC::DataCopyParams HalfOut() const
-    {
-        AscendC::DataCopyParams params = HalfIn<T>();
-        params.dstStride = params.srcStride;
-        params.srcStride = 0;
-        return params;
-    }
-
-    /// Vector after the copies in issued so far. A flag must not be raised again before its wait has
-    /// passed, hence the ids.
-    __aicore__ inline void AwaitLoad(uint32_t id)
-    {
-        AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(id);
-        AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(id);
-    }
-
-    /// Copies out after the vector instructions issued so far.
-    __aicore__ inline void AwaitVector(uint32_t id)
-    {
-        AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(id);
-        AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(id);
-    }
-
     /// Starts the copies of a chunk that do not depend on the cube: this core's rows of dv, and
     /// G_last. A map has no values.
     __aicore__ inline void FetchChunk(Lane &lane, uint32_t i, const LaneStep &step)
     {
-        const Share share = ShareOf(step.rows);
+        const StateShare share = ShareOf(step.rows);
         if (share.count > 0 && !step.isMap) {
-            AscendC::DataCopy(lane.dv, dv_[(step.row + share.first) * kDim], share.count * kDim);
+            AscendC::DataCopy(lane.values, dv_[(step.row + share.first) * kDim],
+                              share.count * kDim);
         }
-        const uint64_t last = (step.row + step.rows - 1) * kDim;
-        if (args_.t.hasGate && args_.t.gateIsBf16) {
-            const auto gate = GmAt<bfloat16_t>(args_.gk);
-            AscendC::DataCopy(lane.gate.ReinterpretCast<bfloat16_t>(), gate[last], kDim);
-        } else if (args_.t.hasGate) {
-            const auto gate = GmAt<float>(args_.gk);
-            AscendC::DataCopy(lane.gate, gate[last], kDim);
+        if (args_.t.hasGate) {
+            FetchGate(lane, args_.gk, args_.t.gateIsBf16, step);
         }
         AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(kChunkIn + i);
     }
@@ -256,7 +141,7 @@ class StateGradVector
         }
         const LaneStep &step = lane.walk.Now();
         lane.updates = StateGradUpdates(args_.t, step);
-        const Share share = ShareOf(step.rows);
+        const StateShare share = ShareOf(step.rows);
         const uint32_t count = share.count * kDim;
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kChunkIn + i);
         if (args_.t.hasGate) {
@@ -265,20 +150,20 @@ class StateGradVector
             AscendC::Duplicate(lane.decay, 1.0f, kDim);
         }
         if (count > 0 && step.isMap) {
-            AscendC::Duplicate(lane.wideDv, 0.0f, count);
+            AscendC::Duplicate(lane.wideValues, 0.0f, count);
         } else if (count > 0) {
-            Widen(lane.wideDv, lane.dv, count);
+            Widen(lane.wideValues, lane.values, count);
         }
         AscendC::PipeBarrier<PIPE_V>();  // for both
         AscendC::CrossCoreWaitFlag(StateGradFlagOf(i, kSourceReady));
         if (count > 0) {
-            AscendC::DataCopy(lane.incoming, lane.answer[share.first * kDim], count);
+            AscendC::DataCopy(lane.incoming, lane.exchange[share.first * kDim], count);
             AwaitLoad(i);
-            AscendC::Add(lane.incoming, lane.wideDv, lane.incoming, count);
+            AscendC::Add(lane.incoming, lane.wideValues, lane.incoming, count);
             AscendC::PipeBarrier<PIPE_V>();
             Narrow(lane.outgoing, lane.incoming, count);
             AwaitVector(i);
-            AscendC::DataCopy(dvScan_[(ScanRow(args_.t, step, lane.slot) + share.first) * kDim],
+            AscendC::DataCopy(dvScan_[(KeptRow(args_.t, step, lane.slot) + share.first) * kDim],
                               lane.outgoing, count);
         }
         if (lane.updates) {
@@ -292,11 +177,11 @@ class StateGradVector
         if (!lane.active || !lane.updates) {
             return;
         }
-        SpreadRows(rowFactors_, lane.decay[half_ * kHalfRows], kHalfRows);
+        SpreadRows(rowFactors_, lane.decay[half_ * kStateHalfRows], kStateHalfRows);
         if (lane.walk.Now().isMap) {
             AscendC::PipeBarrier<PIPE_V>();
             AscendC::Mul(lane.state, lane.state, rowFactors_, static_cast<uint64_t>(kLanesF32),
-                         kHalfRows * kRowRepeats, {1, 1, 0, kBlockF32, kBlockF32, 1});
+                         kStateHalfRows * kRowRepeats, {1, 1, 0, kBlockF32, kBlockF32, 1});
         } else {
             AddScaledQueries(lane, i);
         }
@@ -310,7 +195,8 @@ class StateGradVector
         // dv_scan has been made in `incoming`.
         AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(i);
         AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(i);
-        const FloatGm query = lane.answer[StateGradQueryAt(lane.querySlot) + half_ * kHalfElems];
+        const FloatGm query =
+            lane.exchange[StateGradQueryAt(lane.querySlot) + half_ * kStateHalfElems];
         lane.querySlot = (lane.querySlot + 1) % kStateGradQuerySlots;
         const AscendC::BinaryRepeatParams perRow(1, 0, 1, kBlockF32, 1, kBlockF32);
         for (uint32_t slice = 0; slice < kSlices; ++slice) {
@@ -340,7 +226,7 @@ class StateGradVector
             for (uint32_t slice = 0; slice < kSlices; ++slice) {
                 TakeStep(lane, i, slice);
                 if (!step.last) {
-                    StoreSlice(lane, i, slice);
+                    StoreExit(lane, i, slice);
                 }
             }
         }
@@ -361,55 +247,37 @@ class StateGradVector
     {
         const uint32_t at = slice * kSliceElems;
         const Float product = lane.incoming[at];
-        AscendC::DataCopy(product, lane.answer[half_ * kHalfElems + at], kSliceElems);
+        AscendC::DataCopy(product, lane.exchange[half_ * kStateHalfElems + at], kSliceElems);
         AwaitLoad(slice * kNextSlice + i);
         AscendC::Sub(lane.state[at], lane.state[at], product, kSliceElems);
         AscendC::PipeBarrier<PIPE_V>();
     }
 
     /// A slice of dh of the chunk that starts now.
-    __aicore__ inline void StoreSlice(Lane &lane, uint32_t i, uint32_t slice)
+    __aicore__ inline void StoreExit(Lane &lane, uint32_t i, uint32_t slice)
     {
-        const uint32_t at = slice * kSliceElems;
-        Narrow(lane.outgoing[at], lane.state[at], kSliceElems);
-        AwaitVector(slice * kLaneCount + i);
-        const uint64_t tile = ExitTile(args_.t, lane.walk.Now(), lane.slot);
-        AscendC::DataCopy(dh_[tile * kStateElems + half_ * kHalfElems + at], lane.outgoing[at],
-                          kSliceElems);
+        StoreSlice(lane, i, slice, dh_, KeptTile(args_.t, lane.walk.Now(), lane.slot));
     }
 
     /// dh0 = D.
     __aicore__ inline void StoreInitial(Lane &lane, uint32_t i, const LaneStep &step)
     {
-        const uint64_t tile = step.itemTile;
         Float result = lane.state;
         if (args_.t.stateVFirst) {
-            Transpose(lane.incoming, lane.state, wideColumn_, kDim, kHalfRows);
+            Transpose(lane.incoming, lane.state, wideColumn_, kDim, kStateHalfRows);
             result = lane.incoming;
         }
-        if (args_.t.initialGradient == kStateBf16) {
-            const auto to = GmAt<bfloat16_t>(args_.dh0);
-            Narrow(lane.outgoing, result, kHalfElems);
-            AwaitVector(i);
-            AscendC::DataCopy(to[HalfOf(tile)], lane.outgoing, HalfOut<bfloat16_t>());
+        if (args_.t.summary) {
+            StoreBlock(i, result, args_.dh0, step);
         } else {
-            const auto to = GmAt<float>(args_.dh0);
-            AwaitVector(i);
-            if (args_.t.summary) {
-                AscendC::DataCopy(to[SummaryAt(tile, half_, step.isMap)], result, SummaryRows());
-            } else {
-                AscendC::DataCopy(to[HalfOf(tile)], result, HalfOut<float>());
-            }
+            StoreTile(lane, i, result, args_.dh0, args_.t.initialGradient, step);
         }
     }
 
     StateGradArgs args_;
-    uint32_t half_ = 0;  // which half of the rows is this core's
     BfloatGm dv_, dh_, dvScan_;
-    AscendC::TBuf<AscendC::TPosition::VECCALC> ub_;
-    Float rowFactors_;
     Bytes tallColumn_, wideColumn_;
-    Lane lanes_[kLaneCount];
+    Lane lanes_[kLanes];
 };
 
 }  // namespace fla
