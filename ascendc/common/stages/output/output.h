@@ -32,14 +32,14 @@
 
 #include "output_tiling_data.h"
 #include "chunk_walk.h"
-#include "cross_core.h"
 #include "local_memory.h"
+#include "masked_ring.h"
+#include "task_operands.h"
 
 namespace fla
 {
 
 using OutputRing = RingFlags<0, kOutputRingDepth>;
-constexpr uint32_t kRingDepth = kOutputRingDepth;
 
 /// GM addresses in kernel order, and the tiling data.
 struct OutputArgs {
@@ -54,23 +54,14 @@ struct OutputArgs {
     OutputTiling t;
 };
 
-/// Byte offsets in UB.
+/// Byte offsets in UB: the triangle and the tiles of the ring.
 struct OutputUb {
-    static constexpr uint32_t triangle = 0;
-    static constexpr uint32_t score =
-        triangle + kScoreElems * sizeof(uint16_t);  // one per ring slot
-    static constexpr uint32_t end = score + kRingDepth * kScoreElems * sizeof(uint16_t);
+    static constexpr uint32_t masked = 0;
+    static constexpr uint32_t end = masked + MaskedProducer<OutputRing>::kBytes;
 };
 static_assert(OutputUb::end <= kUbBytes, "output: the UB plan is too big");
 
-/// Byte offsets in L1 (of one task slot), L0A and L0B.
-struct OutputL1 {
-    static constexpr uint32_t query = 0;
-    static constexpr uint32_t state = query + kChunkElems * sizeof(bfloat16_t);
-    static constexpr uint32_t value = state + kStateElems * sizeof(bfloat16_t);
-    static constexpr uint32_t score = value + kChunkElems * sizeof(bfloat16_t);
-    static constexpr uint32_t slot = score + kScoreElems * sizeof(bfloat16_t);
-};
+/// Byte offsets in L0A, L0B and L0C. L1: task_operands.h.
 struct OutputL0 {
     static constexpr uint32_t query = 0;  // L0A
     static constexpr uint32_t score = query + kChunkElems * sizeof(bfloat16_t);
@@ -80,28 +71,18 @@ struct OutputL0 {
     static constexpr uint32_t endB = value + kChunkElems * sizeof(bfloat16_t);
     static constexpr uint32_t slotC = kChunkElems * sizeof(float);
 };
-constexpr uint32_t kTaskSlots = 2;
-static_assert(kTaskSlots * OutputL1::slot <= kL1Bytes, "output: the L1 plan is too big");
 static_assert(OutputL0::endA <= kL0aBytes && OutputL0::endB <= kL0bBytes &&
                   kTaskSlots * OutputL0::slotC <= kL0cBytes,
               "output: the L0 plan is too big");
 
-/// Elements of a group's part of the GM workspace: one Aqk tile per vector core and ring slot.
-constexpr uint32_t kRingElems = kRingDepth * kVectorCores * kScoreElems;
-static_assert(kRingElems * sizeof(bfloat16_t) == kOutputRingBytes,
+static_assert(OutputRing::depth * kVectorCores * kScoreElems * sizeof(bfloat16_t) ==
+                  kOutputRingBytes,
               "output: the plan reserves another workspace");
 
-/// First element of the tile that vector core `half` of a group writes in a ring slot.
-__aicore__ inline uint64_t RingTile(uint32_t group, uint32_t slot, uint32_t half)
+/// A group's part of the GM workspace: its ring.
+__aicore__ inline GM_ADDR OutputRingOf(const OutputArgs &args, uint32_t group)
 {
-    return static_cast<uint64_t>(group) * kRingElems + (slot * kVectorCores + half) * kScoreElems;
-}
-
-__aicore__ inline void InitWalk(ChunkWalk &walk, const OutputArgs &args)
-{
-    const OutputTiling &t = args.t;
-    walk.Init({t.tokens, t.valueHeads, 1, t.sequences, t.chunks, t.packed}, args.cuSeqlens,
-              args.chunkIndices);
+    return args.workspace + static_cast<uint64_t>(group) * kOutputRingBytes;
 }
 
 }  // namespace fla

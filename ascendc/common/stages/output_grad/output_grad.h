@@ -43,8 +43,9 @@
 
 #include "output_grad_tiling_data.h"
 #include "chunk_walk.h"
-#include "cross_core.h"
 #include "local_memory.h"
+#include "output/masked_ring.h"
+#include "output/task_operands.h"
 
 namespace fla
 {
@@ -67,28 +68,17 @@ struct OutputGradArgs {
     OutputGradTiling t;
 };
 
-/// Byte offsets in UB.
+/// Byte offsets in UB: what masks Aqk, then what scales and masks dAqk.
 struct OutputGradUb {
-    static constexpr uint32_t triangle = 0;
-    static constexpr uint32_t wideTriangle = triangle + kScoreElems * sizeof(uint16_t);
-    // One of each per ring slot.
-    static constexpr uint32_t masked = wideTriangle + kScoreElems * sizeof(float);
-    static constexpr uint32_t maskedBytes = kScoreElems * sizeof(bfloat16_t);
-    static constexpr uint32_t score = masked + kOutputGradRingDepth * maskedBytes;
+    static constexpr uint32_t masked = 0;
+    static constexpr uint32_t wideTriangle = masked + MaskedProducer<OutputGradMasked>::kBytes;
+    static constexpr uint32_t score = wideTriangle + kScoreElems * sizeof(float);  // per ring slot
     static constexpr uint32_t scoreBytes = kScoreElems * sizeof(float);
     static constexpr uint32_t end = score + kOutputGradRingDepth * scoreBytes;
 };
 static_assert(OutputGradUb::end <= kUbBytes, "output_grad: the UB plan is too big");
 
-/// Byte offsets in L1 (of one task slot), L0A, L0B and L0C.
-struct OutputGradL1 {
-    static constexpr uint32_t taskSlots = 2;
-    static constexpr uint32_t dO = 0;
-    static constexpr uint32_t value = dO + kChunkElems * sizeof(bfloat16_t);
-    static constexpr uint32_t state = value + kChunkElems * sizeof(bfloat16_t);
-    static constexpr uint32_t masked = state + kStateElems * sizeof(bfloat16_t);
-    static constexpr uint32_t slot = masked + kScoreElems * sizeof(bfloat16_t);
-};
+/// Byte offsets in L0A, L0B and L0C. L1: task_operands.h.
 struct OutputGradL0 {
     static constexpr uint32_t dO = 0;  // L0A
     static constexpr uint32_t masked = dO + kChunkElems * sizeof(bfloat16_t);
@@ -102,32 +92,23 @@ struct OutputGradL0 {
     static constexpr uint32_t dv = dq + kChunkElems * sizeof(float);
     static constexpr uint32_t endC = dv + kChunkElems * sizeof(float);
 };
-static_assert(OutputGradL1::taskSlots * OutputGradL1::slot <= kL1Bytes,
-              "output_grad: the L1 plan is too big");
 static_assert(OutputGradL0::endA <= kL0aBytes && OutputGradL0::endB <= kL0bBytes &&
                   OutputGradL0::endC <= kL0cBytes,
               "output_grad: the L0 plan is too big");
 
-/// Byte offset of a group's part of the GM workspace and, from there, of the tile of vector core
-/// `half` in a slot of either ring.
-__aicore__ inline uint64_t OutputGradGroupAt(uint32_t group)
-{
-    return static_cast<uint64_t>(group) * kOutputGradGroupBytes;
-}
-__aicore__ inline uint32_t OutputGradMaskedAt(uint32_t slot, uint32_t half)
-{
-    return (slot * kVectorCores + half) * OutputGradUb::maskedBytes;
-}
-__aicore__ inline uint32_t OutputGradScoreAt(uint32_t slot, uint32_t half)
-{
-    return kOutputGradMaskedBytes + (slot * kVectorCores + half) * OutputGradUb::scoreBytes;
-}
+static_assert(OutputGradMasked::depth * kVectorCores * kScoreElems * sizeof(bfloat16_t) ==
+                  kOutputGradMaskedBytes,
+              "output_grad: the plan reserves another workspace");
 
-__aicore__ inline void OutputGradWalk(ChunkWalk &walk, const OutputGradArgs &args)
+/// A group's part of the GM workspace: the ring of masked tiles and, behind it, that of scores.
+__aicore__ inline GM_ADDR OutputGradMaskedOf(const OutputGradArgs &args, uint32_t group)
 {
-    const OutputGradTiling &t = args.t;
-    walk.Init({t.tokens, t.valueHeads, 1, t.sequences, t.chunks, t.packed}, args.cuSeqlens,
-              args.chunkIndices);
+    return args.workspace + static_cast<uint64_t>(group) * kOutputGradGroupBytes;
+}
+__aicore__ inline AscendC::GlobalTensor<float> OutputGradScoresOf(const OutputGradArgs &args,
+                                                                  uint32_t group)
+{
+    return GmAt<float>(OutputGradMaskedOf(args, group) + kOutputGradMaskedBytes);
 }
 
 }  // namespace fla
