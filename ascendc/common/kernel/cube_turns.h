@@ -23,11 +23,10 @@ class CubeTurns
     static constexpr uint32_t kL0Half = kL0aBytes / 2;
 
     /// L0C may be more than the tiles: what lies behind them is the kernel's own.
-    __aicore__ inline void OpenTurns(AscendC::TPipe &pipe, uint32_t l0cBytes = kTiles * kTileBytes)
+    __aicore__ inline void OpenTurns(AscendC::TPipe &pipe, uint32_t l1Bytes,
+                                     uint32_t l0cBytes = kTiles * kTileBytes)
     {
-        pipe.InitBuffer(l0a_, kL0aBytes);
-        pipe.InitBuffer(l0b_, kL0bBytes);
-        pipe.InitBuffer(l0c_, l0cBytes);
+        buffers_.Init(pipe, l1Bytes, kL0aBytes, kL0bBytes, l0cBytes);
         for (int32_t i = 0; i < 2; ++i) {
             AscendC::SetFlag<AscendC::HardEvent::M_MTE1>(kL0Free + i);
         }
@@ -102,26 +101,29 @@ class CubeTurns
     __aicore__ inline AscendC::LocalTensor<T> A(uint32_t index)
     {
         const uint32_t at = index * kFractalBytes;
-        return View<T>(l0a_, half_ * kL0Half + at, (kL0Half - at) / sizeof(T));
+        return View<T>(buffers_.l0a, half_ * kL0Half + at, (kL0Half - at) / sizeof(T));
     }
     template <typename T>
     __aicore__ inline AscendC::LocalTensor<T> B(uint32_t index)
     {
         const uint32_t at = index * kFractalBytes;
-        return View<T>(l0b_, half_ * kL0Half + at, (kL0Half - at) / sizeof(T));
+        return View<T>(buffers_.l0b, half_ * kL0Half + at, (kL0Half - at) / sizeof(T));
+    }
+    template <typename T>
+    __aicore__ inline AscendC::LocalTensor<T> L1(uint32_t bytes, uint32_t count)
+    {
+        return View<T>(buffers_.l1, bytes, count);
     }
     __aicore__ inline Wide L0c(uint32_t bytes, uint32_t count)
     {
-        return View<float>(l0c_, bytes, count);
+        return View<float>(buffers_.l0c, bytes, count);
     }
 
   private:
     static constexpr int32_t kL0Free = 3;
     static_assert(kTiles * kTileBytes <= kL0cBytes, "the turns do not fit L0C");
 
-    AscendC::TBuf<AscendC::TPosition::A2> l0a_;
-    AscendC::TBuf<AscendC::TPosition::B2> l0b_;
-    AscendC::TBuf<AscendC::TPosition::CO1> l0c_;
+    CubeBuffers buffers_;
     int32_t half_ = 0;  // of L0
     int32_t tile_ = 0;  // of L0C
 };

@@ -42,26 +42,19 @@ struct GradCube : GradTurns {
     ChunkGradArgs args;
     GradRounds rounds;
     uint32_t group = 0;
-    AscendC::TBuf<AscendC::TPosition::A1> l1;
 
     __aicore__ inline void Open(AscendC::TPipe &pipe, const ChunkGradArgs &from)
     {
         args = from;
         group = AscendC::GetBlockIdx();
         rounds.Init(args, group);
-        pipe.InitBuffer(l1, GradL1::end);
-        OpenTurns(pipe);
+        OpenTurns(pipe, GradL1::end);
     }
 
-    template <typename T>
-    __aicore__ inline AscendC::LocalTensor<T> L1(uint32_t bytes, uint32_t count)
-    {
-        return View<T>(l1, bytes, count);
-    }
     /// A bf16 tile of a lane.
     __aicore__ inline Narrow16 Lane(uint32_t lane, uint32_t bytes, uint32_t count = kChunkElems)
     {
-        return View<bfloat16_t>(l1, lane * GradL1::lane + bytes, count);
+        return L1<bfloat16_t>(lane * GradL1::lane + bytes, count);
     }
 
     /// Workspace of vector core `lane` at a byte offset of its slot of `round`.

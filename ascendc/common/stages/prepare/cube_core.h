@@ -58,26 +58,20 @@ struct CubeCore : PrepareTurns {
     PrepareArgs args;
     PrepareRounds rounds;
     uint32_t group = 0;
-    AscendC::TBuf<AscendC::TPosition::A1> l1;
 
     __aicore__ inline void Open(AscendC::TPipe &pipe, const PrepareArgs &from)
     {
         args = from;
         group = AscendC::GetBlockIdx();
         rounds.Init(args, group);
-        pipe.InitBuffer(l1, PrepareL1::end);
-        OpenTurns(pipe, PrepareL0::end);
+        OpenTurns(pipe, PrepareL1::end, PrepareL0::end);
     }
 
-    template <typename T>
-    __aicore__ inline AscendC::LocalTensor<T> L1(uint32_t bytes, uint32_t count)
-    {
-        return View<T>(l1, bytes, count);
-    }
+    using PrepareTurns::L1;
     template <typename T>
     __aicore__ inline AscendC::LocalTensor<T> L1(uint32_t lane, uint32_t bytes, uint32_t count)
     {
-        return View<T>(l1, lane * PrepareL1::lane + bytes, count);
+        return L1<T>(lane * PrepareL1::lane + bytes, count);
     }
 
     /// Akk of a lane in L0C, fp32 Nz [64, 64]; block (row, column) of 16 x 16 is contiguous.

@@ -62,10 +62,7 @@ class FoldCube
         const uint32_t group = AscendC::GetBlockIdx();
         walk_.Init(args.t, group);
         workspace_ = FoldWorkspace(args, group);
-        pipe.InitBuffer(l1_, FoldL1::end);
-        pipe.InitBuffer(l0a_, kL0aBytes);
-        pipe.InitBuffer(l0b_, kL0bBytes);
-        pipe.InitBuffer(l0c_, FoldL0::sums);
+        buffers_.Init(pipe, FoldL1::end, kL0aBytes, kL0bBytes, FoldL0::sums);
         for (int32_t i = 0; i < 2; ++i) {
             AscendC::SetFlag<AscendC::HardEvent::M_MTE1>(kPlaceFree + i);
             AscendC::SetFlag<AscendC::HardEvent::FIX_M>(i);
@@ -93,7 +90,7 @@ class FoldCube
 
     __aicore__ inline Wide L1(uint32_t bytes, uint32_t elems)
     {
-        return View<float>(l1_, bytes, elems);
+        return View<float>(buffers_.l1, bytes, elems);
     }
     __aicore__ inline Wide Map(uint32_t turn)
     {
@@ -110,19 +107,20 @@ class FoldCube
     /// L0 on the side of the lanes' tiles: right operands, or left ones with V first.
     __aicore__ inline Wide Tiles(uint32_t bytes, uint32_t elems)
     {
-        return args_.t.stateVFirst ? View<float>(l0a_, bytes, elems)
-                                   : View<float>(l0b_, bytes, elems);
+        return args_.t.stateVFirst ? View<float>(buffers_.l0a, bytes, elems)
+                                   : View<float>(buffers_.l0b, bytes, elems);
     }
     /// L0 on the other side.
     __aicore__ inline Wide Rows(uint32_t bytes, uint32_t elems)
     {
-        return args_.t.stateVFirst ? View<float>(l0b_, bytes, elems)
-                                   : View<float>(l0a_, bytes, elems);
+        return args_.t.stateVFirst ? View<float>(buffers_.l0b, bytes, elems)
+                                   : View<float>(buffers_.l0a, bytes, elems);
     }
     __aicore__ inline Wide Sum(uint32_t lane, uint32_t block)
     {
         const uint32_t elems = kFoldRows * columns_;
-        return View<float>(l0c_, lane * FoldL1::tile + block * elems * sizeof(float), elems);
+        return View<float>(buffers_.l0c, lane * FoldL1::tile + block * elems * sizeof(float),
+                           elems);
     }
     __aicore__ inline Gm RunningGm(uint32_t lane) const
     {
@@ -366,10 +364,7 @@ class FoldCube
     int32_t place_ = 0;     // of rows of M in L0
     bool isStart_ = false;  // R in L1 is a start, [K, columns] whatever the order of the result
     RingConsumer<WidenedFlags> widened_;
-    AscendC::TBuf<AscendC::TPosition::A1> l1_;
-    AscendC::TBuf<AscendC::TPosition::A2> l0a_;
-    AscendC::TBuf<AscendC::TPosition::B2> l0b_;
-    AscendC::TBuf<AscendC::TPosition::CO1> l0c_;
+    CubeBuffers buffers_;
 };
 
 }  // namespace fla
