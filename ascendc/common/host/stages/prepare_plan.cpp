@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/prepare_plan.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "stages/gate_plan.h"
@@ -11,29 +10,14 @@ namespace fla
 namespace
 {
 
-/// Counts and row strides the kernel keeps in 32 bits. Divisions, so that no product wraps.
-Plan CheckSizes(const OpCall &call, const char *gateInput)
+/// A row stride that the kernel keeps in 32 bits, in bytes.
+Plan CheckRows(const OpCall &call, const char *gateInput)
 {
-    const int64_t tokens = call.Dim("T");
-    const int64_t batch = call.Dim("B");
-    const int64_t keyHeads = call.Dim("HK");
     const int64_t valueHeads = call.Dim("HV");
-    const int64_t chunks = call.Dim("NT");
-    if (valueHeads % keyHeads != 0) {
-        return Refuse("HV = ", valueHeads, " is not a multiple of HK = ", keyHeads,
-                      "; every key head serves the same number of value heads");
-    }
-    if (tokens > kIndexLimit - 64) {
-        return Refuse("T = ", tokens, " is above ", kIndexLimit - 64, "; split the sequence");
-    }
     const int64_t widest = call.Is(gateInput, DType::kFloat) ? 4 : 2;
     if (valueHeads - 1 > kIndexLimit / (kHeadWidth * widest)) {
         return Refuse("HV = ", valueHeads, " rows of ", kHeadWidth * widest,
                       " bytes are more than 4 GiB per token; split the heads");
-    }
-    if (chunks > kIndexLimit / batch || batch * chunks > kIndexLimit / valueHeads) {
-        return Refuse("B = ", batch, " times NT = ", chunks, " chunks of HV = ", valueHeads,
-                      " heads are more than ", kIndexLimit, " tasks; split the batch");
     }
     return {};
 }
@@ -59,8 +43,8 @@ Plan CheckForwardAttributes(const OpCall &call)
 StagePlan<PrepareTiling> PlanPrepare(const OpCall &call, const ChipSpec &chip,
                                      const PrepareUse &use)
 {
-    for (const Plan &refusal :
-         {CheckSizes(call, use.gateInput), CheckGate(call), CheckScale(call)}) {
+    for (const Plan &refusal : {CheckHeads(call), CheckRows(call, use.gateInput), CheckTokens(call),
+                                CheckTasks(call), CheckGate(call), CheckScale(call)}) {
         if (refusal.status != kOk) {
             return refusal;
         }
@@ -68,12 +52,8 @@ StagePlan<PrepareTiling> PlanPrepare(const OpCall &call, const ChipSpec &chip,
     // Every field is set here: the device sees these bytes and nothing else.
     StagePlan<PrepareTiling> plan;
     PrepareTiling &t = plan.tiling;
-    t.tokens = static_cast<uint32_t>(call.Dim("T"));
-    t.valueHeads = static_cast<uint32_t>(call.Dim("HV"));
+    SetShape(call, t);
     t.headsPerGroup = static_cast<uint32_t>(call.Dim("HV") / call.Dim("HK"));
-    t.sequences = static_cast<uint32_t>(call.Dim("N"));
-    t.chunks = static_cast<uint32_t>(call.Dim("NT"));
-    t.packed = call.Ints("cu_seqlens") != nullptr;
     t.tokenMajor = use.tokenMajor;
     t.gate = GateOf(call);
     t.gateIsBf16 = call.Is(use.gateInput, DType::kBFloat16);
@@ -86,10 +66,7 @@ StagePlan<PrepareTiling> PlanPrepare(const OpCall &call, const ChipSpec &chip,
     t.scale = static_cast<float>(call.Real("scale"));
     t.epsilon = use.epsilon;
     t.lowerBound = static_cast<float>(call.Real("lower_bound"));
-    // Two tasks (chunk x value head) keep a group busy, one per vector core.
-    const int64_t tasks = call.Dim("B") * call.Dim("NT") * call.Dim("HV");
-    plan.groups =
-        static_cast<uint32_t>(std::min<int64_t>(chip.cubeCores, CeilDiv<int64_t>(tasks, 2)));
+    plan.groups = GroupsOfPairs(call, chip);
     plan.groupBytes = 2 * PrepareCoreBytes(t.gate);
     return plan;
 }

@@ -4,6 +4,7 @@
 #ifndef FLA_COMMON_HOST_STAGES_STAGE_PLAN_H
 #define FLA_COMMON_HOST_STAGES_STAGE_PLAN_H
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -33,6 +34,41 @@ struct StagePlan {
     uint64_t sharedBytes = 0;  // workspace in front of the groups'
 };
 
+/// Value heads have to share out over the key heads.
+inline Plan CheckHeads(const OpCall &call)
+{
+    const int64_t keyHeads = call.Dim("HK");
+    const int64_t valueHeads = call.Dim("HV");
+    if (valueHeads % keyHeads != 0) {
+        return Refuse("HV = ", valueHeads, " value heads do not share HK = ", keyHeads,
+                      " key heads evenly; HV must be a multiple of HK");
+    }
+    return {};
+}
+
+/// Of one batch entry; the end of the last chunk must not wrap either.
+inline Plan CheckTokens(const OpCall &call)
+{
+    const int64_t tokens = call.Dim("T");
+    if (tokens > kIndexLimit - 64) {
+        return Refuse("T = ", tokens, " is above ", kIndexLimit - 64, "; split the sequence");
+    }
+    return {};
+}
+
+/// A task is a chunk of a value head. Divisions, so that no product wraps.
+inline Plan CheckTasks(const OpCall &call)
+{
+    const int64_t batch = call.Dim("B");
+    const int64_t heads = call.Dim("HV");
+    const int64_t chunks = call.Dim("NT");
+    if (chunks > kIndexLimit / batch / heads) {
+        return Refuse("B = ", batch, " times NT = ", chunks, " chunks of HV = ", heads,
+                      " heads are more than ", kIndexLimit, " tasks; split the batch or the heads");
+    }
+    return {};
+}
+
 /// Attributes are doubles in the prototype and fp32 in the kernel: rules hold for the fp32 value.
 inline Plan CheckScale(const OpCall &call)
 {
@@ -40,6 +76,25 @@ inline Plan CheckScale(const OpCall &call)
         return Refuse("scale = ", call.Real("scale"), " is not a finite float32");
     }
     return {};
+}
+
+/// What the tiling of every stage says of the shape.
+template <typename Tiling>
+void SetShape(const OpCall &call, Tiling &t)
+{
+    t.tokens = static_cast<uint32_t>(call.Dim("T"));
+    t.valueHeads = static_cast<uint32_t>(call.Dim("HV"));
+    t.sequences = static_cast<uint32_t>(call.Dim("N"));
+    t.chunks = static_cast<uint32_t>(call.Dim("NT"));
+    t.packed = call.Ints("cu_seqlens") != nullptr;
+}
+
+/// Groups that find work where a chunk of one of `heads` heads is a task: two keep a group busy, one
+/// per vector core.
+inline uint32_t GroupsOfPairs(const OpCall &call, const ChipSpec &chip, const char *heads = "HV")
+{
+    const int64_t tasks = call.Dim("B") * call.Dim("NT") * call.Dim(heads);
+    return static_cast<uint32_t>(std::min<int64_t>(chip.cubeCores, CeilDiv<int64_t>(tasks, 2)));
 }
 
 /// The refusal of an operator: `why` with its name in front.

@@ -16,13 +16,9 @@ StagePlan<StateGradTiling> PlanStateGrad(const OpCall &call, const ChipSpec &chi
     }
     StagePlan<StateGradTiling> plan;
     StateGradTiling &t = plan.tiling;
-    t.scale = static_cast<float>(call.Real("scale"));
-    t.tokens = static_cast<uint32_t>(call.Dim("T"));
-    t.valueHeads = static_cast<uint32_t>(call.Dim("HV"));
+    SetShape(call, t);
     t.headsPerGroup = 1;
-    t.sequences = static_cast<uint32_t>(call.Dim("N"));
-    t.chunks = static_cast<uint32_t>(call.Dim("NT"));
-    t.packed = call.Ints("cu_seqlens") != nullptr;
+    t.scale = static_cast<float>(call.Real("scale"));
     t.hasGate = 1;
     t.gateIsBf16 = use.gateIsBf16;
     t.gateIsBase2 = call.Flag("use_exp2");

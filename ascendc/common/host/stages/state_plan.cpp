@@ -8,15 +8,14 @@ namespace fla
 
 Plan CheckStateSizes(const OpCall &call)
 {
-    const int64_t tokens = call.Dim("T");
+    const Plan refusal = CheckTokens(call);
+    if (refusal.status != kOk) {
+        return refusal;
+    }
     const int64_t heads = call.Dim("HV");
     const int64_t sequences = call.Dim("N");
     const int64_t batch = call.Dim("B");
     const int64_t chunks = call.Dim("NT");
-    if (tokens > kIndexLimit - 64) {
-        return Refuse("T = ", tokens, " is above ", kIndexLimit - 64,
-                      "; split the sequence and carry the state over");
-    }
     if (sequences > kIndexLimit / heads) {
         return Refuse("N = ", sequences, " sequences of HV = ", heads, " heads are more than ",
                       kIndexLimit, " states; split the batch");
@@ -44,12 +43,8 @@ StagePlan<StateTiling> PlanState(const OpCall &call, const ChipSpec &chip, const
     }
     StagePlan<StateTiling> plan;
     StateTiling &t = plan.tiling;
-    t.tokens = static_cast<uint32_t>(call.Dim("T"));
-    t.valueHeads = static_cast<uint32_t>(call.Dim("HV"));
+    SetShape(call, t);
     t.headsPerGroup = 1;
-    t.sequences = static_cast<uint32_t>(call.Dim("N"));
-    t.chunks = static_cast<uint32_t>(call.Dim("NT"));
-    t.packed = call.Ints("cu_seqlens") != nullptr;
     t.gateIsBf16 = use.gateIsBf16;
     t.gateIsBase2 = call.Flag("use_exp2");
     t.initialState = StateDtypeOf(call, "initial_state");

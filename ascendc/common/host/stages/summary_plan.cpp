@@ -11,16 +11,11 @@ namespace fla
 namespace
 {
 
-/// Heads that do not share out, and counts that do not fit 32 bits.
-Plan CheckSizes(const OpCall &call)
+/// Counts that do not fit 32 bits.
+Plan CheckWindows(const OpCall &call)
 {
-    const int64_t keyHeads = call.Dim("HK");
     const int64_t heads = call.Dim("HV");
     const int64_t windows = call.Dim("N");
-    if (heads % keyHeads != 0) {
-        return Refuse("HV = ", heads, " value heads do not share HK = ", keyHeads,
-                      " key heads evenly; HV must be a multiple of HK");
-    }
     if (windows > kIndexLimit / kSummaryBlocks / heads) {
         return Refuse("N = ", windows, " windows of HV = ", heads, " heads are more than ",
                       kIndexLimit / kSummaryBlocks, " summaries; pass fewer windows");
@@ -34,12 +29,9 @@ void PlanWindows(const OpCall &call, const ChipSpec &chip, uint32_t groupBytes,
                  StagePlan<Tiling> &plan)
 {
     Tiling &t = plan.tiling;
-    t.tokens = static_cast<uint32_t>(call.Dim("T"));
-    t.valueHeads = static_cast<uint32_t>(call.Dim("HV"));
+    SetShape(call, t);
     t.headsPerGroup = static_cast<uint32_t>(call.Dim("HV") / call.Dim("HK"));
-    t.sequences = static_cast<uint32_t>(call.Dim("N"));
     t.chunks = 0;  // windows need no numbers for their chunks
-    t.packed = call.Ints("cu_seqlens") != nullptr;
     t.gateIsBf16 = call.Is("gk", DType::kBFloat16);
     t.gateIsBase2 = 1;
     t.stateVFirst = 0;
@@ -53,9 +45,10 @@ void PlanWindows(const OpCall &call, const ChipSpec &chip, uint32_t groupBytes,
 
 StagePlan<StateTiling> PlanSummary(const OpCall &call, const ChipSpec &chip)
 {
-    const Plan refusal = CheckSizes(call);
-    if (refusal.status != kOk) {
-        return refusal;
+    for (const Plan &refusal : {CheckHeads(call), CheckWindows(call)}) {
+        if (refusal.status != kOk) {
+            return refusal;
+        }
     }
     StagePlan<StateTiling> plan;
     PlanWindows(call, chip, kStateExchangeBytes, plan);
@@ -68,7 +61,7 @@ StagePlan<StateTiling> PlanSummary(const OpCall &call, const ChipSpec &chip)
 
 StagePlan<StateGradTiling> PlanSummaryGrad(const OpCall &call, const ChipSpec &chip)
 {
-    for (const Plan &refusal : {CheckSizes(call), CheckScale(call)}) {
+    for (const Plan &refusal : {CheckHeads(call), CheckWindows(call), CheckScale(call)}) {
         if (refusal.status != kOk) {
             return refusal;
         }
