@@ -21,29 +21,12 @@ Plan Missing(const char *port, const char *why)
     return plan;
 }
 
-/// The contract allows both ranks at every port; a call has to choose one of them. Two planes of
-/// v_new have a batch axis in any case.
-Plan CheckRanks(const OpCall &call)
+Plan CheckAllRanks(const OpCall &call)
 {
-    const size_t batched = call.Tensor("q")->dims.size() - 3;
-    const struct {
-        const char *port;
-        size_t bare;  // rank without a batch axis
-    } ports[] = {{"k", 3},     {"v", 3},   {"beta", 2},  {"gk", 3},     {"aqk", 3},
-                 {"akk", 3},   {"w", 3},   {"qg", 3},    {"kg", 3},     {"v_new", 3},
-                 {"h", 4},     {"d_o", 3}, {"dq", 3},    {"dk", 3},     {"dv", 3},
-                 {"dbeta", 2}, {"dg", 3},  {"raw_g", 3}, {"q_rstd", 2}, {"k_rstd", 2}};
-    for (const auto &entry : ports) {
-        const TensorArg *tensor = call.Tensor(entry.port);
-        const bool planes = tensor != nullptr && entry.port == std::string("v_new") &&
-                            tensor->dims.size() == entry.bare + 2;
-        if (tensor != nullptr && !planes && tensor->dims.size() != entry.bare + batched) {
-            return Refuse(entry.port, " has rank ", tensor->dims.size(), ", but q has rank ",
-                          call.Tensor("q")->dims.size(),
-                          ": give all tensors with a batch axis, or none");
-        }
-    }
-    return {};
+    return CheckRanks(call, "q",
+                      {"k", "v", "gk", "aqk", "akk", "w", "qg", "kg", "v_new", "d_o", "dq", "dk",
+                       "dv", "dg", "raw_g"},
+                      {"h"}, {"beta", "dbeta", "q_rstd", "k_rstd"});
 }
 
 /// What the forward saved comes as a whole or not at all.
@@ -151,7 +134,7 @@ StagePlan<StateGradTiling> PlanStateGradient(const OpCall &call, const ChipSpec 
 
 Plan PlanBackward(const std::string &op, const OpCall &given, const ChipSpec &chip)
 {
-    for (const Plan &refusal : {CheckRanks(given), CheckSaved(given), CheckGradients(given)}) {
+    for (const Plan &refusal : {CheckAllRanks(given), CheckSaved(given), CheckGradients(given)}) {
         if (refusal.status != kOk) {
             return Named(op, refusal);
         }

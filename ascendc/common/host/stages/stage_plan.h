@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "chip.h"
 #include "op_call.h"
@@ -33,6 +35,30 @@ struct StagePlan {
     uint64_t groupBytes = 0;   // workspace of each group of the launch
     uint64_t sharedBytes = 0;  // workspace in front of the groups'
 };
+
+using Ports = std::initializer_list<const char *>;
+
+/// The contract allows two ranks at every port, with a batch axis and without; a call has to choose
+/// one. Ports with as many axes as the first, with one more, with one less. Two planes of v_new have
+/// a batch axis in any case.
+inline Plan CheckRanks(const OpCall &call, const char *first, Ports same, Ports more,
+                       Ports less = {})
+{
+    constexpr size_t kPlanesRank = 5;
+    const size_t rank = call.Tensor(first)->dims.size();
+    const std::pair<Ports, size_t> groups[] = {{same, rank}, {more, rank + 1}, {less, rank - 1}};
+    for (const auto &[ports, wanted] : groups) {
+        for (const std::string port : ports) {
+            const TensorArg *tensor = call.Tensor(port);
+            const size_t found = tensor == nullptr ? wanted : tensor->dims.size();
+            if (found != wanted && !(port == "v_new" && found == kPlanesRank)) {
+                return Refuse(port, " has rank ", found, ", but ", first, " has rank ", rank,
+                              ": give all tensors with a batch axis, or none");
+            }
+        }
+    }
+    return {};
+}
 
 /// Value heads have to share out over the key heads.
 inline Plan CheckHeads(const OpCall &call)
