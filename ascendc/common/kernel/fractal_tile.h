@@ -19,6 +19,8 @@ using Narrow16 = AscendC::LocalTensor<bfloat16_t>;
 // A fractal is 512 bytes in every store: 16 rows of 32 bytes.
 constexpr uint32_t kFractalF32 = kFractalElems / 2;
 constexpr uint32_t kFractalBytes = kFractalElems * sizeof(bfloat16_t);
+// Fractals of a 16 x 16 square of fp32.
+constexpr uint32_t kSquare = 2;
 
 /// `repeat` fractals from `start` on, `step` apart, to dst fractals `dstStep` apart. MTE1.
 template <typename T>

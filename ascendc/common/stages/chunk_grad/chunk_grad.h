@@ -56,9 +56,9 @@
 #include "kernel_operator.h"
 
 #include "chunk_grad_tiling_data.h"
-#include "chunk_walk.h"
 #include "cross_core.h"
 #include "local_memory.h"
+#include "pair_rounds.h"
 #include "prepare/prepare.h"
 
 namespace fla
@@ -183,49 +183,6 @@ __aicore__ inline uint64_t GradSumsAt(const ChunkGradTiling &t, uint32_t core)
     return GradSlotAt(t, core, 0) +
            static_cast<uint64_t>(kChunkGradSlots) * ChunkGradSlotBytes(t.gate);
 }
-
-/// The rounds of one group: a pair of tasks, one per vector core, takes one round per value head.
-/// Same for the cube core and its vector cores.
-class GradRounds
-{
-  public:
-    __aicore__ inline void Init(const ChunkGradArgs &args, uint32_t group)
-    {
-        const ChunkGradTiling &t = args.t;
-        walk_.Init({t.tokens, t.valueHeads, t.headsPerGroup, t.sequences, t.chunks, t.packed},
-                   args.cuSeqlens, args.chunkIndices);
-        heads_ = t.headsPerGroup;
-        group_ = group;
-        groups_ = AscendC::GetBlockNum();
-        tasks_ = walk_.Tasks() / heads_;
-        const uint32_t pairs = tasks_ / kVectorCores + tasks_ % kVectorCores;
-        rounds_ = pairs > group ? ((pairs - group - 1) / groups_ + 1) * heads_ : 0;
-    }
-
-    __aicore__ inline uint32_t Count() const { return rounds_; }
-
-    /// Whether vector core `lane` has a task in this round; only the last pair may be odd.
-    __aicore__ inline bool Has(uint32_t round, uint32_t lane) const
-    {
-        return round < rounds_ && Index(round, lane) < tasks_;
-    }
-
-    __aicore__ inline ChunkTask Task(uint32_t round, uint32_t lane) const
-    {
-        return walk_.Task(Index(round, lane) * heads_ + round % heads_);
-    }
-
-    __aicore__ inline const ChunkWalk &Walk() const { return walk_; }
-
-  private:
-    __aicore__ inline uint32_t Index(uint32_t round, uint32_t lane) const
-    {
-        return (round / heads_ * groups_ + group_) * kVectorCores + lane;
-    }
-
-    ChunkWalk walk_;
-    uint32_t heads_, group_, groups_, tasks_, rounds_;
-};
 
 }  // namespace fla
 #endif  // FLA_CHUNK_GRAD_CHUNK_GRAD_H

@@ -45,7 +45,7 @@ class ChunkGradVector
     __aicore__ inline void Open(AscendC::TPipe &pipe, const ChunkGradArgs &args)
     {
         lane_ = AscendC::GetSubBlockIdx();
-        rounds_.Init(args, AscendC::GetBlockIdx() / kVectorCores);
+        rounds_.Init(args, AscendC::GetBlockIdx() / kVectorCores, args.t.headsPerGroup);
         c_.Open(pipe, args);
         AscendC::Duplicate(c_.bound, args.t.lowerBound, kChunk);
         StrictStage::Open(c_);
@@ -145,7 +145,7 @@ class ChunkGradVector
     }
 
     GradCore c_;
-    GradRounds rounds_;
+    PairRounds rounds_;
     OperandStage operands_;
     BandsGrad bands_;
     GateGrad gate_;

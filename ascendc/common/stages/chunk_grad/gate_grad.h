@@ -136,21 +136,13 @@ class GateGrad
         AscendC::Select(d, alive, d, 0.0f, AscendC::SELMODE::VSEL_TENSOR_SCALAR_MODE, count);
     }
 
-    /// dst = src times one of the rates.
-    __aicore__ static inline void MulRate(const Float &dst, const Float &src, const Float &rate,
-                                          uint32_t count)
-    {
-        AscendC::Mul(dst, src, rate, kLanesF32, count / kLanesF32,
-                     {1, 1, 1, kLaneBlocks, kLaneBlocks, 0});
-    }
-
     /// dg over d; terms of da_log in work tile 0.
     __aicore__ static inline void Bounded(GradCore &c, const Float &d, uint32_t count)
     {
         const Float &y = c.work[0];  // -y, as the rate is -exp(a_log)
         const Float &e = c.work[1];
         const Float square = Spare(c);
-        MulRate(y, X(c), c.rate, count);
+        MulLanes(y, X(c), c.rate, count);
         AscendC::PipeBarrier<PIPE_V>();
         AscendC::Mins(y, y, kFar, count);
         AscendC::PipeBarrier<PIPE_V>();
@@ -172,7 +164,7 @@ class GateGrad
         AscendC::Muls(d, d, -c.args.t.lowerBound, count);
         AscendC::PipeBarrier<PIPE_V>();
         AscendC::Mul(y, y, d, count);
-        MulRate(d, d, c.steep, count);
+        MulLanes(d, d, c.steep, count);
     }
 
     __aicore__ static inline void Softplus(GradCore &c, const Float &d, uint32_t count)
@@ -192,7 +184,7 @@ class GateGrad
         AscendC::PipeBarrier<PIPE_V>();
         AscendC::Div(d, d, low, count);
         AscendC::PipeBarrier<PIPE_V>();
-        MulRate(d, d, c.steep, count);
+        MulLanes(d, d, c.steep, count);
     }
 
     /// Sums over the rows of half a chunk: dg, and the terms of da_log (work tile 0).

@@ -247,7 +247,7 @@ struct GradCore {
     uint32_t stage_ = 0;  // of the staging tiles
 };
 
-/// dst = a + b c, rows with one factor each (GradCore::Column).
+/// dst += src * column: one factor per row (GradCore::Column).
 __aicore__ inline void AddColumn(const Float &dst, const Float &src, const Float &column)
 {
     for (uint32_t lane = 0; lane < kDim; lane += kLanesF32) {

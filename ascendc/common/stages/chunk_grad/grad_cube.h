@@ -40,14 +40,14 @@ enum GradStay : int32_t { kStayRv, kStayKeys, kStayValues };
 
 struct GradCube : GradTurns {
     ChunkGradArgs args;
-    GradRounds rounds;
+    PairRounds rounds;
     uint32_t group = 0;
 
     __aicore__ inline void Open(AscendC::TPipe &pipe, const ChunkGradArgs &from)
     {
         args = from;
         group = AscendC::GetBlockIdx();
-        rounds.Init(args, group);
+        rounds.Init(args, group, args.t.headsPerGroup);
         OpenTurns(pipe, GradL1::end);
     }
 

@@ -96,8 +96,8 @@ class OperandStage
         c.SettleTemps();
         DecayStage<GradCore>::Make(c, c.ALog());
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kGotKeys);
-        ZeroTail(c, c.q);
-        ZeroTail(c, c.k);
+        ZeroTail(c.q, c.task.at.rows);
+        ZeroTail(c.k, c.task.at.rows);
         Sums(c);
         Factors(c);
         for (uint32_t band = 0; band < kBands; ++band) {
@@ -161,15 +161,6 @@ class OperandStage
             Widen(beta, View<bfloat16_t>(c.ub, GradUb::betaIn, kChunk), c.task.at.rows);
         } else {
             AscendC::Adds(beta, View<float>(c.ub, GradUb::betaIn, kChunk), 0.0f, c.task.at.rows);
-        }
-    }
-
-    __aicore__ static inline void ZeroTail(GradCore &c, const Half &x)
-    {
-        const uint32_t rows = c.task.at.rows;
-        if (rows < kChunk) {
-            AscendC::Duplicate(x[rows * kDim].ReinterpretCast<int16_t>(), static_cast<int16_t>(0),
-                               (kChunk - rows) * kDim);
         }
     }
 

@@ -46,7 +46,7 @@ class ScoresGradCube
     /// Products of both vector cores.
     __aicore__ inline void Run(GradCube &c, uint32_t round)
     {
-        const uint32_t lanes = c.rounds.Has(round, 1) ? 2 : 1;
+        const uint32_t lanes = c.rounds.Lanes(round);
         round_ = round;
         for (lane_ = 0; lane_ < lanes; ++lane_) {
             FetchStrict(c);
@@ -59,7 +59,6 @@ class ScoresGradCube
     }
 
   private:
-    static constexpr uint32_t kSquare = 2;                 // fractals of a 16 x 16 block in fp32
     static constexpr uint32_t kSquares = kDim / kFractal;  // of a band of 16 rows
     static constexpr uint32_t kBandFractals = kSquare * kSquares;
     /// The two operands in L1, fetched in turn.

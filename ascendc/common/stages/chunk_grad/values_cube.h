@@ -45,7 +45,7 @@ class ValuesCube
     /// Products up to dL of both vector cores.
     __aicore__ inline void Run(GradCube &c, uint32_t round) const
     {
-        const uint32_t lanes = c.rounds.Has(round, 1) ? 2 : 1;
+        const uint32_t lanes = c.rounds.Lanes(round);
         FetchOperands(c, round, lanes);
         for (uint32_t lane = 0; lane < lanes; ++lane) {
             AscendC::WaitFlag<AscendC::HardEvent::MTE2_MTE1>(kL1Inputs + lane);
@@ -63,7 +63,7 @@ class ValuesCube
     /// What only the gradients need; then the inputs of the next round.
     __aicore__ inline void Finish(GradCube &c, uint32_t round) const
     {
-        const uint32_t lanes = c.rounds.Has(round, 1) ? 2 : 1;
+        const uint32_t lanes = c.rounds.Lanes(round);
         for (uint32_t lane = 0; lane < lanes; ++lane) {
             KeyResiduals(c, lane, round);
             State(c, lane, round);

@@ -56,14 +56,14 @@ constexpr int32_t kAkkDone = PrepareL0::products;
 
 struct CubeCore : PrepareTurns {
     PrepareArgs args;
-    PrepareRounds rounds;
+    PairRounds rounds;
     uint32_t group = 0;
 
     __aicore__ inline void Open(AscendC::TPipe &pipe, const PrepareArgs &from)
     {
         args = from;
         group = AscendC::GetBlockIdx();
-        rounds.Init(args, group);
+        rounds.Init(args, group, 1);
         OpenTurns(pipe, PrepareL1::end, PrepareL0::end);
     }
 

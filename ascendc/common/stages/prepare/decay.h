@@ -155,8 +155,7 @@ class DecayStage
         AscendC::PipeBarrier<PIPE_V>();
         AscendC::Add(log, log, spare, count);
         AscendC::PipeBarrier<PIPE_V>();
-        AscendC::Mul(gamma, log, c.rate, kLanesF32, count / kLanesF32,
-                     {1, 1, 1, kLaneBlocks, kLaneBlocks, 0});
+        MulLanes(gamma, log, c.rate, count);
     }
 
   private:
@@ -206,15 +205,13 @@ class DecayStage
 
     __aicore__ static inline void Bounded(Core &c, const Float &x, uint32_t count)
     {
-        const uint32_t repeats = count / kLanesF32;
-        AscendC::Mul(c.prefix, x, c.rate, kLanesF32, repeats,
-                     {1, 1, 1, kLaneBlocks, kLaneBlocks, 0});
+        MulLanes(c.prefix, x, c.rate, count);
         AscendC::PipeBarrier<PIPE_V>();
         AscendC::Exp(c.prefix, c.prefix, count);
         AscendC::PipeBarrier<PIPE_V>();
         AscendC::Adds(c.prefix, c.prefix, 1.0f, count);
         AscendC::PipeBarrier<PIPE_V>();
-        AscendC::Div(c.prefix, c.bound, c.prefix, kLanesF32, repeats,
+        AscendC::Div(c.prefix, c.bound, c.prefix, kLanesF32, count / kLanesF32,
                      {1, 1, 1, kLaneBlocks, 0, kLaneBlocks});
     }
 

@@ -30,8 +30,8 @@ class HatStage
             AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(kOutSmall);
         }
         AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(kInKeys);
-        ZeroTail(c, c.q);
-        ZeroTail(c, c.k);
+        ZeroTail(c.q, c.task.at.rows);
+        ZeroTail(c.k, c.task.at.rows);
         if (t.l2norm) {
             AscendC::PipeBarrier<PIPE_V>();
             Normalise(c, c.q, c.qRstd);
@@ -58,22 +58,12 @@ class HatStage
         AscendC::PipeBarrier<PIPE_V>();
         AscendC::Sub(rest, c.betaEff, rest, kChunk);
         AscendC::PipeBarrier<PIPE_V>();
-        AscendC::Mul(c.work[0], c.diagonal, rest, kLanesF32, kBand,
-                     {1, 1, 1, kLaneBlocks, kLaneBlocks, 0});
+        MulLanes(c.work[0], c.diagonal, rest, kBand * kChunk);
         AscendC::PipeBarrier<PIPE_V>();
         c.StoreSlot(PrepareSlot::rest, c.work[0], kBand * kChunk);
     }
 
   private:
-    __aicore__ static inline void ZeroTail(VectorCore &c, const Half &x)
-    {
-        const uint32_t rows = c.task.at.rows;
-        if (rows < kChunk) {
-            AscendC::Duplicate(x[rows * kDim].ReinterpretCast<int16_t>(), static_cast<int16_t>(0),
-                               (kChunk - rows) * kDim);
-        }
-    }
-
     __aicore__ static inline void Normalise(VectorCore &c, const Half &x, const Float &rstd)
     {
         constexpr uint32_t sums = 0;      // [32, 8] in the prefix tile

@@ -68,7 +68,7 @@ class MergeCube
     /// Finishes the tasks of a round: akk, w, u.
     __aicore__ inline void Run(CubeCore &c, uint32_t round)
     {
-        const uint32_t lanes = c.rounds.Has(round, 1) ? 2 : 1;
+        const uint32_t lanes = c.rounds.Lanes(round);
         for (uint32_t lane = 0; lane < lanes; ++lane) {
             Load(c, lane, round);
         }
@@ -96,7 +96,6 @@ class MergeCube
     static constexpr uint32_t kTripPairs = 0;
     static constexpr uint32_t kTripMerged = 4 * kBlockElems;
     static constexpr uint32_t kTripHalf = 7 * kBlockElems;
-    static constexpr uint32_t kSquare = 2;          // fractals of a 16 x 16 block in fp32
     static constexpr uint64_t kWidestStep = 65535;  // elements; rows of Nd2Nz in one instruction
 
     /// D_0 D_0' D_1 D_1' ...

@@ -44,9 +44,9 @@
 #include "kernel_operator.h"
 
 #include "prepare_tiling_data.h"
-#include "chunk_walk.h"
 #include "cross_core.h"
 #include "local_memory.h"
+#include "pair_rounds.h"
 
 namespace fla
 {
@@ -155,47 +155,6 @@ __aicore__ inline uint64_t UnitAt(const PrepareTiling &t, uint32_t core)
     const uint32_t coreBytes = PrepareCoreBytes(t.gate);
     return static_cast<uint64_t>(core) * coreBytes + coreBytes - kPrepareUnitBytes;
 }
-
-/// The tasks of one group, two per round. Same for the cube core and its vector cores.
-class PrepareRounds
-{
-  public:
-    __aicore__ inline void Init(const PrepareArgs &args, uint32_t group)
-    {
-        const PrepareTiling &t = args.t;
-        walk_.Init({t.tokens, t.valueHeads, t.headsPerGroup, t.sequences, t.chunks, t.packed},
-                   args.cuSeqlens, args.chunkIndices);
-        group_ = group;
-        groups_ = AscendC::GetBlockNum();
-        tasks_ = walk_.Tasks();
-        const uint32_t pairs = tasks_ / kVectorCores + tasks_ % kVectorCores;
-        rounds_ = pairs > group ? (pairs - group - 1) / groups_ + 1 : 0;
-    }
-
-    __aicore__ inline uint32_t Count() const { return rounds_; }
-
-    /// Whether vector core `lane` has a task in this round; only the last round may be odd.
-    __aicore__ inline bool Has(uint32_t round, uint32_t lane) const
-    {
-        return round < rounds_ && Index(round, lane) < tasks_;
-    }
-
-    __aicore__ inline ChunkTask Task(uint32_t round, uint32_t lane) const
-    {
-        return walk_.Task(Index(round, lane));
-    }
-
-    __aicore__ inline const ChunkWalk &Walk() const { return walk_; }
-
-  private:
-    __aicore__ inline uint32_t Index(uint32_t round, uint32_t lane) const
-    {
-        return (round * groups_ + group_) * kVectorCores + lane;
-    }
-
-    ChunkWalk walk_;
-    uint32_t group_, groups_, tasks_, rounds_;
-};
 
 /// Valid rows of a part of the chunk: `size` rows from `first`.
 __aicore__ inline uint32_t RowsIn(uint32_t rows, uint32_t first, uint32_t size)

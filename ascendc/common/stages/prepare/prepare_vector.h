@@ -41,8 +41,6 @@ class PrepareVector
                 AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(kInScores);
                 AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(kInScores);
                 solve_.Fetch(c_, previousSlot);
-            }
-            if (before) {
                 solve_.Run(c_, previous, previousSlot);
                 workBusy_ = true;
             }
@@ -59,7 +57,7 @@ class PrepareVector
     {
         core_ = AscendC::GetBlockIdx();
         lane_ = AscendC::GetSubBlockIdx();
-        rounds_.Init(args, core_ / kVectorCores);
+        rounds_.Init(args, core_ / kVectorCores, 1);
         c_.Open(pipe, args);
         AscendC::Duplicate(c_.ones, 1.0f, kChunk);
         AscendC::Duplicate(c_.bound, args.t.lowerBound, kChunk);
@@ -243,7 +241,7 @@ class PrepareVector
     }
 
     VectorCore c_;
-    PrepareRounds rounds_;
+    PairRounds rounds_;
     HatStage hats_;
     GateStage gate_;
     BandStage bands_;

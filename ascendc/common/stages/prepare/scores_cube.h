@@ -46,7 +46,7 @@ class ScoresCube
     /// Scores of both vector cores.
     __aicore__ inline void Run(CubeCore &c, uint32_t round)
     {
-        const uint32_t lanes = c.rounds.Has(round, 1) ? 2 : 1;
+        const uint32_t lanes = c.rounds.Lanes(round);
         for (uint32_t lane = 0; lane < lanes; ++lane) {
             Load(c, lane, round);
         }

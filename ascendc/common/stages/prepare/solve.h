@@ -213,8 +213,7 @@ class SolveStage
             }
             AscendC::PipeBarrier<PIPE_V>();
         }
-        AscendC::Mul(x[kBand * kChunk], x, c.BetaLanes(c.round - 1), kLanesF32, kBand,
-                     {1, 1, 1, kLaneBlocks, kLaneBlocks, 0});
+        MulLanes(x[kBand * kChunk], x, c.BetaLanes(c.round - 1), kBand * kChunk);
         AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(kOutWork);
         AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(kOutWork);
         AscendC::DataCopy(GmAt<float>(c.args.workspace + previous + PrepareSlot::inverse), x,

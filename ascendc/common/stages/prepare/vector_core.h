@@ -192,6 +192,23 @@ struct VectorCore {
     }
 };
 
+/// Zeroes the rows of a chunk that GM did not fill.
+__aicore__ inline void ZeroTail(const Half &x, uint32_t rows)
+{
+    if (rows < kChunk) {
+        AscendC::Duplicate(x[rows * kDim].ReinterpretCast<int16_t>(), static_cast<int16_t>(0),
+                           (kChunk - rows) * kDim);
+    }
+}
+
+/// dst = src * lanes, the same 64 values for every 64.
+__aicore__ inline void MulLanes(const Float &dst, const Float &src, const Float &lanes,
+                                uint32_t count)
+{
+    AscendC::Mul(dst, src, lanes, kLanesF32, count / kLanesF32,
+                 {1, 1, 1, kLaneBlocks, kLaneBlocks, 0});
+}
+
 /// dst = src + row, the same 128 values for every row.
 __aicore__ inline void AddRow(const Float &dst, const Float &src, const Float &row, uint32_t rows)
 {

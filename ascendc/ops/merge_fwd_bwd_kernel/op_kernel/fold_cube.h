@@ -46,7 +46,6 @@ class FoldCube
     static constexpr int32_t kMapIn = 0;
     static constexpr int32_t kRunningIn = 2;
     static constexpr int32_t kPlaceFree = 3;
-    static constexpr uint32_t kHalves = 2;                // fractals of a square
     static constexpr uint32_t kDepth = kDim / kBlockF32;  // fractals of 16 rows of M
 
     /// Where the maps of an item are, for its first column.
@@ -219,10 +218,10 @@ class FoldCube
         const uint32_t squares = columns_ / kFractal;
         for (uint32_t band = 0; band < rows / kFractal; ++band) {
             if (args_.t.stateVFirst) {
-                LoadSquares(l0[band * kHalves * kFractalF32], l1, band * squares, squares, 1,
+                LoadSquares(l0[band * kSquare * kFractalF32], l1, band * squares, squares, 1,
                             rows / kBlockF32);
             } else {
-                LoadSquares(l0[band * kHalves * squares * kFractalF32], l1, band * squares, squares,
+                LoadSquares(l0[band * kSquare * squares * kFractalF32], l1, band * squares, squares,
                             1, 1, squares);
             }
         }
