@@ -13,7 +13,7 @@
  * Cube    Both products accumulate in L0C; Fixpipe rounds and stores straight into attn_out.
  *
  * UB      triangle 8K | Aqk 8K per ring slot
- * L1      two task slots of qg_scaled 16K | h 32K | v_new 16K | Aqk 8K
+ * L1      two task slots of qg_scaled 16K | v_new 16K | h 32K | Aqk 8K
  * L0      A: qg_scaled 16K | Aqk 8K; B: h 32K | v_new 16K; C: two slots of 32K, so that a store
  *         runs under the next task's products
  *
