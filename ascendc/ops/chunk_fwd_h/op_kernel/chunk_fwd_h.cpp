@@ -3,6 +3,7 @@
 #include "kernel_operator.h"
 
 #include "chunk_fwd_h_tiling_data.h"
+#include "stage_bodies.h"
 #include "state/state_cube.h"
 #include "state/state_vector.h"
 
@@ -29,10 +30,5 @@ extern "C" __global__ __aicore__ void chunk_fwd_h(GM_ADDR k, GM_ADDR w, GM_ADDR 
                                  finalState,
                                  AscendC::GetUserWorkspace(workspace),
                                  t.state};
-    if ASCEND_IS_AIC {
-        fla::StateCube().Run(pipe, args);
-    }
-    if ASCEND_IS_AIV {
-        fla::StateVector().Run(pipe, args);
-    }
+    fla::RunStage<fla::StateCube, fla::StateVector>(pipe, args);
 }

@@ -3,6 +3,7 @@
 #include "kernel_operator.h"
 
 #include "chunk_gated_delta_rule_bwd_dhu_tiling_data.h"
+#include "stage_bodies.h"
 #include "state_grad/state_grad_cube.h"
 #include "state_grad/state_grad_vector.h"
 
@@ -31,10 +32,5 @@ extern "C" __global__ __aicore__ void chunk_gated_delta_rule_bwd_dhu(
                                      dv2,
                                      AscendC::GetUserWorkspace(workspace),
                                      t.stateGrad};
-    if ASCEND_IS_AIC {
-        fla::StateGradCube().Run(pipe, args);
-    }
-    if ASCEND_IS_AIV {
-        fla::StateGradVector().Run(pipe, args);
-    }
+    fla::RunStage<fla::StateGradCube, fla::StateGradVector>(pipe, args);
 }

@@ -5,6 +5,7 @@
 #include "chunk_grad/chunk_grad_cube.h"
 #include "chunk_grad/chunk_grad_vector.h"
 #include "chunk_kda_bwd_finalize_tiling_data.h"
+#include "stage_bodies.h"
 
 // Inputs and outputs in the order of op.json. Which optional ones exist is told by the tiling data;
 // absent ones are never touched, whatever their pointer is. gk is in the ABI only.
@@ -34,10 +35,5 @@ extern "C" __global__ __aicore__ void chunk_kda_bwd_finalize(
                                      dG,         dALog,
                                      dDtBias,    AscendC::GetUserWorkspace(workspace),
                                      t.chunkGrad};
-    if ASCEND_IS_AIC {
-        fla::ChunkGradCube().Run(pipe, args);
-    }
-    if ASCEND_IS_AIV {
-        fla::ChunkGradVector().Run(pipe, args);
-    }
+    fla::RunStage<fla::ChunkGradCube, fla::ChunkGradVector>(pipe, args);
 }

@@ -5,6 +5,7 @@
 #include "chunk_kda_bwd_prepare_tiling_data.h"
 #include "output_grad/output_grad_cube.h"
 #include "output_grad/output_grad_vector.h"
+#include "stage_bodies.h"
 
 extern "C" __global__ __aicore__ void chunk_kda_bwd_prepare(GM_ADDR aqk, GM_ADDR vNew, GM_ADDR dO,
                                                             GM_ADDR h, GM_ADDR cuSeqlens,
@@ -20,10 +21,5 @@ extern "C" __global__ __aicore__ void chunk_kda_bwd_prepare(GM_ADDR aqk, GM_ADDR
         aqk,          vNew, dO,      h,     cuSeqlens,
         chunkIndices, dAqk, dvLocal, dqRaw, AscendC::GetUserWorkspace(workspace),
         t.outputGrad};
-    if ASCEND_IS_AIC {
-        fla::OutputGradCube().Run(pipe, args);
-    }
-    if ASCEND_IS_AIV {
-        fla::OutputGradVector().Run(pipe, args);
-    }
+    fla::RunStage<fla::OutputGradCube, fla::OutputGradVector>(pipe, args);
 }

@@ -5,6 +5,7 @@
 #include "chunk_kda_fwd_finalize_tiling_data.h"
 #include "output/output_cube.h"
 #include "output/output_vector.h"
+#include "stage_bodies.h"
 
 extern "C" __global__ __aicore__ void chunk_kda_fwd_finalize(GM_ADDR qgScaled, GM_ADDR aqk,
                                                              GM_ADDR vNew, GM_ADDR h,
@@ -20,10 +21,5 @@ extern "C" __global__ __aicore__ void chunk_kda_fwd_finalize(GM_ADDR qgScaled, G
         qgScaled,  aqk,          vNew,    h,
         cuSeqlens, chunkIndices, attnOut, AscendC::GetUserWorkspace(workspace),
         t.output};
-    if ASCEND_IS_AIC {
-        fla::OutputCube().Run(pipe, args);
-    }
-    if ASCEND_IS_AIV {
-        fla::OutputVector().Run(pipe, args);
-    }
+    fla::RunStage<fla::OutputCube, fla::OutputVector>(pipe, args);
 }

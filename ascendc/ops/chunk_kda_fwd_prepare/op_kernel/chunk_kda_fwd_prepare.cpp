@@ -5,6 +5,7 @@
 #include "chunk_kda_fwd_prepare_tiling_data.h"
 #include "prepare/prepare_cube.h"
 #include "prepare/prepare_vector.h"
+#include "stage_bodies.h"
 
 // Inputs and outputs in the order of op.json. Which optional outputs exist is told by t.outputs;
 // absent ones are never touched, whatever their pointer is.
@@ -28,10 +29,5 @@ extern "C" __global__ __aicore__ void chunk_kda_fwd_prepare(
                                    qHat,     kHat,      qRstd,
                                    kRstd,    betaEff,   AscendC::GetUserWorkspace(workspace),
                                    t.prepare};
-    if ASCEND_IS_AIC {
-        fla::PrepareCube().Run(pipe, args);
-    }
-    if ASCEND_IS_AIV {
-        fla::PrepareVector().Run(pipe, args);
-    }
+    fla::RunStage<fla::PrepareCube, fla::PrepareVector>(pipe, args);
 }

@@ -5,6 +5,7 @@
 #include "fold_cube.h"
 #include "fold_vector.h"
 #include "merge_fwd_bwd_kernel_tiling_data.h"
+#include "stage_bodies.h"
 
 // h is written in place: an input that is not read, and the output.
 extern "C" __global__ __aicore__ void merge_fwd_bwd_kernel(GM_ADDR /* h */, GM_ADDR agHm, GM_ADDR h,
@@ -15,10 +16,5 @@ extern "C" __global__ __aicore__ void merge_fwd_bwd_kernel(GM_ADDR /* h */, GM_A
     GET_TILING_DATA_WITH_STRUCT(MergeFwdBwdKernelTilingData, t, tiling);
     AscendC::TPipe pipe;
     const fla::FoldArgs args = {agHm, h, AscendC::GetUserWorkspace(workspace), t};
-    if ASCEND_IS_AIC {
-        fla::FoldCube().Run(pipe, args);
-    }
-    if ASCEND_IS_AIV {
-        fla::FoldVector().Run(pipe, args);
-    }
+    fla::RunStage<fla::FoldCube, fla::FoldVector>(pipe, args);
 }

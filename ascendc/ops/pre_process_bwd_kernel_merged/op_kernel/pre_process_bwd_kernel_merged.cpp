@@ -4,6 +4,7 @@
 #include "kernel_operator.h"
 
 #include "pre_process_bwd_kernel_merged_tiling_data.h"
+#include "stage_bodies.h"
 #include "state_grad/state_grad_cube.h"
 #include "state_grad/state_grad_vector.h"
 #include "summary/summary.h"
@@ -23,10 +24,5 @@ extern "C" __global__ __aicore__ void pre_process_bwd_kernel_merged(
     GM_ADDR dvScan = fla::SummaryValues(user, kStateGradGroupBytes);
     const fla::StateGradArgs args = {q,         k,    w,  dO,  dv,     gk,   none,
                                      cuSeqlens, none, dh, dhm, dvScan, user, t.stateGrad};
-    if ASCEND_IS_AIC {
-        fla::StateGradCube().Run(pipe, args);
-    }
-    if ASCEND_IS_AIV {
-        fla::StateGradVector().Run(pipe, args);
-    }
+    fla::RunStage<fla::StateGradCube, fla::StateGradVector>(pipe, args);
 }

@@ -4,6 +4,7 @@
 #include "kernel_operator.h"
 
 #include "pre_process_fwd_kernel_merged_tiling_data.h"
+#include "stage_bodies.h"
 #include "state/state_cube.h"
 #include "state/state_vector.h"
 #include "summary/summary.h"
@@ -22,10 +23,5 @@ extern "C" __global__ __aicore__ void pre_process_fwd_kernel_merged(
     GM_ADDR h = fla::SummaryStates(user, kStateExchangeBytes);
     GM_ADDR vNew = fla::SummaryValues(user, kStateExchangeBytes);
     const fla::StateArgs args = {k, w, u, gk, none, cuSeqlens, none, h, vNew, hm, user, t.state};
-    if ASCEND_IS_AIC {
-        fla::StateCube().Run(pipe, args);
-    }
-    if ASCEND_IS_AIV {
-        fla::StateVector().Run(pipe, args);
-    }
+    fla::RunStage<fla::StateCube, fla::StateVector>(pipe, args);
 }
