@@ -72,6 +72,7 @@ SHIM = r"""
 #include <sys/syscall.h>
 #include <unistd.h>
 static int twins[1024];
+static ino_t known[1024];
 int flock(int fd, int operation)
 {
     const char *locks = getenv("LOCKS");
@@ -81,7 +82,9 @@ int flock(int fd, int operation)
     fstat(fd, &state);
     sprintf(path, "%s/%lu", locks, (unsigned long)state.st_ino);
     if (operation & LOCK_UN) { close(twins[fd]), twins[fd] = 0; return 0; }
+    if (twins[fd] && known[fd] != state.st_ino) close(twins[fd]), twins[fd] = 0; /* closed, and another file now */
     if (!twins[fd]) twins[fd] = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    known[fd] = state.st_ino;
     int done = syscall(SYS_flock, twins[fd], operation);
     return done;
 }
