@@ -40,6 +40,7 @@ ACL_FUNCTIONS = (
 )
 CANN_LIBRARIES = ("libnnopbase.so", "libascendcl.so")
 ALIAS = "libopapi.so"
+SOCS = ("ascend910b", "ascend910_93")  # chips that the kernels can be built for
 DEVICE = Path("/dev/davinci0")  # the driver's first NPU
 
 
@@ -190,7 +191,8 @@ def _dlopen(path: Path | str, what: str) -> ctypes.CDLL:
     try:
         if isinstance(path, Path):
             # The system's loader maps a damaged library without complaint, and the process dies of it.
-            read_elf(read_file(path))
+            if read_elf(read_file(path)).soname == ALIAS:
+                raise OSError(f"it calls itself {ALIAS} and would be taken for CANN's library of that name")
         return ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
     except PermissionError as error:
         raise AbiMismatch(
@@ -309,13 +311,16 @@ def _check_build_id(chosen: _opp.Opp, path: Path, cdll: ctypes.CDLL) -> None:
 
 def _check_cann(chosen: _opp.Opp, acl: Acl) -> None:
     """What goes wrong silently on an NPU: CANN does not know our kernels, or the chip is another."""
-    entries = [e.rstrip("/") for e in os.environ.get("ASCEND_CUSTOM_OPP_PATH", "").split(":")]
+    entries = [os.path.realpath(e) for e in os.environ.get("ASCEND_CUSTOM_OPP_PATH", "").split(":") if e]
     missing = [str(v) for v in chosen.vendors if str(v) not in entries]
     if missing and chosen.source != "ASCEND_OPP_PATH":
+        line = f"export ASCEND_CUSTOM_OPP_PATH={shlex.quote(':'.join(missing))}"
+        line += '"${ASCEND_CUSTOM_OPP_PATH:+:$ASCEND_CUSTOM_OPP_PATH}"'
+        if any(":" in vendor for vendor in missing):
+            line = f"move {missing[0]} to a path without ':', which separates entries there"
         warnings.warn(
             "CANN reads ASCEND_CUSTOM_OPP_PATH once, when it starts; the kernels of this OPP are not on "
-            "it, so calls may fail with 561003 or 561103. Before starting Python:\n"
-            f"  export ASCEND_CUSTOM_OPP_PATH={shlex.quote(':'.join(missing))}:$ASCEND_CUSTOM_OPP_PATH",
+            f"it, so calls may fail with 561003 or 561103. Before starting Python:\n  {line}",
             FlaNpuWarning,
             stacklevel=4,
         )
@@ -325,11 +330,16 @@ def _check_cann(chosen: _opp.Opp, acl: Acl) -> None:
     except OppNotFound:
         return
     get_name.restype = ctypes.c_char_p
-    running = (get_name() or b"").decode()
+    running = (get_name() or b"").decode("ascii", "replace")
     if running and socs and not any(running.lower().startswith(soc) for soc in socs):
+        ours = next((soc for soc in SOCS if running.lower().startswith(soc)), "")
+        what = (
+            f"build it for this chip: FLA_NPU_SOC={ours} pip install ."
+            if ours
+            else "there are no kernels for it"
+        )
         raise AbiMismatch(
-            f"this machine has {running}, the OPP {chosen.root} was built for {', '.join(socs)}; build "
-            f"it for this chip: FLA_NPU_SOC={running.lower()} pip install ."
+            f"this machine has {running}, the OPP {chosen.root} was built for {', '.join(socs)}; {what}"
         )
 
 

@@ -108,6 +108,9 @@ def test_11_wheels_for_two_chips_are_two_versions(tmp_path, monkeypatch):
     from packaging.version import Version
 
     config = module("build_config")
+    from fla_npu import loader
+
+    assert loader.SOCS == config.SOCS
     toolkits = []
     for release in ("8.1.RC1", "8.5.0"):
         home = tmp_path / release

@@ -81,7 +81,39 @@ def test_1_kernels_unknown_to_cann_are_announced_with_the_line_that_helps(device
         shell = f'ASCEND_CUSTOM_OPP_PATH={old}\n{line}\nprintf %s "$ASCEND_CUSTOM_OPP_PATH"'
         value = subprocess.run(["sh", "-c", shell], capture_output=True, text=True).stdout
         again = python(code + SEEN, **base, ASCEND_CUSTOM_OPP_PATH=value)
-        assert again.stdout.strip() == f"{made.vendor}:{old}" and not again.stderr
+        assert again.stdout.strip() == str(made.vendor) + (f":{old}" if old else "") and not again.stderr
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["{}", "{}/", "/opt/other:{}", "{}:/opt/other", "::{}", "{link}", "{link}/../fla_npu", "{relative}"],
+)
+def test_1_a_variable_that_names_ours_in_any_form_is_enough(device, tmp_path, form):
+    """With a slash at its end, behind others, through a link, relative: CANN finds the kernels, no warning."""
+    made, folder = device
+    (tmp_path / "fla_npu").symlink_to(made.vendor)
+    text = form.format(made.vendor, link=tmp_path / "fla_npu", relative=os.path.relpath(made.vendor))
+    base = {"LD_LIBRARY_PATH": str(folder), "FLA_NPU_OPP_PATH": str(made.root)}
+    assert python(BIND, **base, ASCEND_CUSTOM_OPP_PATH=text).stderr == ""
+    assert "export ASCEND_CUSTOM" in python(BIND, **base, ASCEND_CUSTOM_OPP_PATH=f"{made.vendor}x").stderr
+    assert "export ASCEND_CUSTOM" in python(BIND, **base, ASCEND_CUSTOM_OPP_PATH=str(made.root)).stderr
+
+
+def test_1_the_printed_line_under_strict_shells(device):
+    """An unset variable ends a shell with `set -u`; nothing empty is left in the value."""
+    made, folder = device
+    done = python(BIND, LD_LIBRARY_PATH=str(folder), FLA_NPU_OPP_PATH=str(made.root))
+    line = next(text.strip() for text in done.stderr.splitlines() if "export ASCEND_CUSTOM" in text)
+    shell = ["sh", "-euc", f'{line}\nprintf %s "$ASCEND_CUSTOM_OPP_PATH"']
+    environment = {k: v for k, v in os.environ.items() if k != "ASCEND_CUSTOM_OPP_PATH"}
+    assert subprocess.run(shell, capture_output=True, text=True, env=environment).stdout == str(made.vendor)
+
+
+def test_1_a_path_that_the_variable_cannot_hold(device, tmp_path):
+    made, folder = device
+    moved = shutil.copytree(made.root, tmp_path / "a:b")
+    done = python(BIND, LD_LIBRARY_PATH=str(folder), FLA_NPU_OPP_PATH=str(moved))
+    assert "to a path without ':'" in done.stderr and "export" not in done.stderr
 
 
 def test_3_nothing_of_ours_enters_the_process_wide_scope(fake, tmp_path):
@@ -243,6 +275,12 @@ def test_11_another_chip_is_named_with_ours_before_the_first_operator(clean, loo
     )
     done = python(BIND, LD_LIBRARY_PATH=str(tmp_path / "lib64"), **env)
     assert "this machine has Ascend910_9391" in done.stderr and "built for ascend910b" in done.stderr
+    assert "FLA_NPU_SOC=ascend910_93 pip install" in done.stderr  # a name that the build knows
+    for name in ("Ascend310P3", "Ascend910A", "Ascend910_55"):
+        text = f'const char *aclrtGetSocName(void) {{ return "{name}"; }}'
+        compile_library(text, tmp_path / "lib64/libascendcl.so")
+        done = python(BIND, LD_LIBRARY_PATH=str(tmp_path / "lib64"), **env)
+        assert f"this machine has {name}" in done.stderr and "there are no kernels for it" in done.stderr
     vendor = fake_opp.make_vendor(tmp_path / "opp/vendors/fla_npu", soc="ascend910_93")
     assert look(vendor).data["vendors"][0]["socs"] == ["ascend910_93"]
 
