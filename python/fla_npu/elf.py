@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-__all__ = ["Elf", "ElfFault", "read_elf"]
+__all__ = ["MACHINES", "Elf", "ElfFault", "read_elf"]
 
 BUILD_ID = "fla_build_id"
 MACHINES = {62: "x86_64", 183: "aarch64"}
@@ -24,11 +24,21 @@ MAX_SEGMENTS, MAX_SYMBOLS, MAX_NOTES, MAX_NAMES = (
 )  # far beyond any real library
 
 LOAD, DYNAMIC, NOTE = 1, 2, 4  # kinds of segments
-NEEDED, HASH, STRTAB, SYMTAB, RELA, RELASZ, STRSZ, RPATH, RUNPATH = 1, 4, 5, 6, 7, 8, 10, 15, 29
+NEEDED, HASH, STRTAB, SYMTAB, RELA, RELASZ, STRSZ, SONAME, RPATH, RUNPATH = 1, 4, 5, 6, 7, 8, 10, 14, 15, 29
 INIT, FINI, JMPREL, PLTRELSZ, INIT_ARRAY, INIT_ARRAYSZ = 12, 13, 23, 2, 25, 27
 GNU_HASH, VERSYM = 0x6FFFFEF5, 0x6FFFFFF0
 FUNCTIONS = {0, 2, 10}  # no type, function, GNU's indirect function
 VISIBLE = {0, 3}  # default, protected
+OTHER_FILES = {  # what lies in a library's place at times
+    b"!<": "a static archive",
+    b"MZ": "a Windows library",
+    b"\xcf\xfa\xed\xfe": "a macOS library",
+    b"\x1f\x8b": "a gzip file",
+    b"PK": "a zip file",
+    b"version https://git-lfs": "a pointer of Git LFS: 'git lfs pull' brings the file",
+    b"<": "a page of HTML or XML: a download that failed",
+    b"#!": "a script",
+}
 FIRST_RESERVED = 0xFF00  # section indices from here on are no sections
 
 
@@ -47,6 +57,7 @@ class Elf:
     old: set[str] = field(default_factory=set)  # under a version that is not the default one
     needed: list[str] = field(default_factory=list)
     runpath: list[str] = field(default_factory=list)
+    soname: str = ""
     build_id: str = ""
 
     def why_not(self, name: str) -> str:
@@ -57,7 +68,11 @@ class Elf:
             return "defined as data, not as a function"
         if name in self.old:
             return "defined for old programs only (name@VERSION, not name@@VERSION)"
-        return "not among the dynamic symbols (absent or hidden)"
+        near = sorted(
+            other for other in self.functions if name in other and other != f"{name}GetWorkspaceSize"
+        )
+        there = f"; there is {', '.join(near[:3])}, which is another name" if near else ""
+        return f"not among the dynamic symbols (absent or hidden{there})"
 
 
 def read_elf(data: bytes) -> Elf:
@@ -66,8 +81,10 @@ def read_elf(data: bytes) -> Elf:
         raise ElfFault("is an empty file")
     if not data.startswith(b"\x7fELF"):
         words = data[:200].decode("ascii", "replace").replace("(", " ").split()
-        script = {"INPUT", "GROUP", "OUTPUT_FORMAT"} & set(words)
-        raise ElfFault("is a linker script, not a library" if script else "is not an ELF file")
+        if {"INPUT", "GROUP", "OUTPUT_FORMAT"} & set(words):
+            raise ElfFault("is a linker script, not a library")
+        kind = next((text for head, text in OTHER_FILES.items() if data.lstrip().startswith(head)), "")
+        raise ElfFault(f"is not an ELF file{kind and f' but {kind}'}")
     if len(data) < 64:
         raise ElfFault(f"is truncated: {len(data)} bytes, less than a header")
     if data[4:7] != b"\x02\x01\x01":
@@ -75,6 +92,7 @@ def read_elf(data: bytes) -> Elf:
     return _Reader(data).read()
 
 
+# Segments are read first: they translate every other address into a place in the file.
 class _Reader:
     """One file being read. Addresses are those of the loaded library, offsets those of the file."""
 
@@ -167,7 +185,7 @@ class _Reader:
         ):
             if tag == 0:
                 break
-            if tag in (NEEDED, RPATH, RUNPATH):
+            if tag in (NEEDED, SONAME, RPATH, RUNPATH):
                 self.texts.append((tag, value))
             self.dynamic[tag] = value
         else:
@@ -181,6 +199,8 @@ class _Reader:
         for tag, value in self.texts:
             if tag == NEEDED:
                 self.elf.needed.append(self.text(value))
+            elif tag == SONAME:
+                self.elf.soname = self.text(value)
             else:
                 self.elf.runpath += [part for part in self.text(value).split(":") if part]
 
@@ -202,6 +222,7 @@ class _Reader:
             if entry[1] not in (0, 8) and entry[4] + entry[5] > len(self.data):  # 0: none, 8: without bytes
                 raise ElfFault("is damaged or truncated: a section lies outside of the file")
 
+    # A stripped library has no section that says how many symbols there are.
     def count_symbols(self) -> int:
         """How many there are. Hash tables say it of what is defined, relocations of what is imported."""
         self.hashes: dict[int, int] = {}  # symbol -> hash of its name, as far as GNU's table has it

@@ -30,7 +30,7 @@ from . import opp
 from .errors import AbiMismatch, ArgumentError, FlaNpuError, OppNotFound
 from .manylinux import platform_tag
 
-__all__ = ["environment", "install", "listing", "pack", "read_source", "remove"]
+__all__ = ["environment", "install", "listing", "pack", "payload", "read_source", "remove"]
 
 FORMS = ("run", "tar.gz", "tree")
 VENDOR = "vendors/fla_npu/"
@@ -60,7 +60,7 @@ def read_source(source: Path) -> dict[str, bytes]:
                 files = {match.group(1): wheel.read(name) for match, name in members if match}
         else:
             data = source.read_bytes()
-            files = _tar(_payload(data) if data.startswith(b"#!/bin/sh") else data)
+            files = _tar(payload(data) if data.startswith(b"#!/bin/sh") else data)
     except FileNotFoundError as error:
         raise OppNotFound(f"{source} does not exist") from error
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile) as error:
@@ -97,7 +97,7 @@ def _tar(data: bytes) -> dict[str, bytes]:
         return {m.name.removeprefix("./"): archive.extractfile(m).read() for m in archive if m.isfile()}
 
 
-def _payload(script: bytes) -> bytes:
+def payload(script: bytes) -> bytes:
     """The tree behind a .run's script; its own checksum is compared."""
     start = re.search(rb"^payload_at=(\d+)", script, re.M)
     wanted = re.search(rb"^payload_sha256='([0-9a-f]{64})'", script, re.M)

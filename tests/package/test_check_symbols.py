@@ -15,6 +15,7 @@ from pathlib import Path
 import fake_opp
 import pytest
 from fake_opp import API, BOTH, OP, functions, identity, library
+from fla_npu import vendors
 
 API_LIB = "op_api/lib/libcust_opapi.so"
 
@@ -423,6 +424,16 @@ def as_wheel(opp: Path, out: Path, prefix: str = "") -> Path:
     return wheel
 
 
+def installed(run: Path, place: Path) -> Path:
+    subprocess.run(["sh", run, f"--install-path={place}"], check=True, capture_output=True)
+    return place
+
+
+def linked(link: Path, target: Path) -> Path:
+    link.symlink_to(target)
+    return link
+
+
 SHAPES = {
     "opp": lambda opp, tmp: opp,
     "vendors": lambda opp, tmp: opp / "vendors",
@@ -431,12 +442,20 @@ SHAPES = {
     "site-packages": lambda opp, tmp: shutil.copytree(opp, tmp / "fla_npu/opp").parents[1],
     "wheel": lambda opp, tmp: as_wheel(opp, tmp),
     "wheel with .data": lambda opp, tmp: as_wheel(opp, tmp, "fla_npu-0.data/platlib/"),
+    "run": lambda opp, tmp: vendors.pack(opp, tmp, "run"),
+    "tar.gz": lambda opp, tmp: vendors.pack(opp, tmp, "tar.gz"),
+    "tree": lambda opp, tmp: vendors.pack(opp, tmp, "tree"),
+    "installed run": lambda opp, tmp: installed(vendors.pack(opp, tmp, "run"), tmp / "there"),
+    "link": lambda opp, tmp: linked(tmp / "a link", opp),
+    "relative": lambda opp, tmp: os.path.relpath(opp / "vendors/fla_npu"),
+    "twice": lambda opp, tmp: linked(tmp / "twice", opp),
 }
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_same_answer_in_every_shape(look, opp, tmp_path, shape):
-    seen = look(SHAPES[shape](opp, tmp_path))
+    made = SHAPES[shape](opp, tmp_path)
+    seen = look(made, opp) if shape == "twice" else look(made)
     assert seen.status == 0, seen.text
     row = {key: value for key, value in seen.row.items() if key != "provided_by"}
     assert row == {key: value for key, value in look(opp).row.items() if key != "provided_by"}

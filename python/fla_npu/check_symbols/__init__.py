@@ -4,9 +4,9 @@
     check_symbols [PATH ...] [--op NAME] [--format text|json|junit|sarif] [--output FILE]
     check_symbols PATH --against RELEASE
 
-PATH is a wheel, an installed package, an OPP root, a vendors directory, one vendor directory or one
-library. Without PATH it is the OPP that an operator call would use. Only what PATH names is read; the
-environment plays no part then. Exit status:
+PATH is a wheel, a .run or .tar.gz of `fla-npu opp pack`, an installed package, an OPP root, a vendors
+directory, one vendor directory or one library. Without PATH it is the OPP that an operator call would use.
+Only what PATH names is read; the environment plays no part then. Exit status:
 
     0  everything is there
     1  the package is sound, but something asked for is missing or wrong: a symbol or a kernel that is not
@@ -38,7 +38,7 @@ import re
 import sys
 from pathlib import Path
 
-from ..errors import FlaNpuError
+from ..errors import AbiMismatch, FlaNpuError
 from .checks import check
 from .compare import compare, read_release
 from .formats import as_junit, as_sarif
@@ -51,7 +51,9 @@ FORMATS = {"json": lambda result: json.dumps(result, indent=2), "junit": as_juni
 
 def run(paths: list[str], ops: list[str] | None = None, arch: str | None = None) -> dict:
     """Check the given places; the result is what --json prints. InputError when one can't be read."""
-    return check([read_input(Path(path)) for path in paths or [_default_path()]], ops or [], arch)
+    # One place under two names is one place.
+    named = {os.path.realpath(path): path for path in reversed(paths or [_default_path()])}
+    return check([read_input(Path(path)) for path in reversed(named.values())], ops or [], arch)
 
 
 def against(old: str, new: str | None = None) -> dict:
@@ -63,9 +65,13 @@ def against(old: str, new: str | None = None) -> dict:
 
 
 def _default_path() -> str:
+    """What a call would use, also when it would refuse it as damaged."""
     from .. import opp
 
-    return str(opp.find().root)
+    try:
+        return str(opp.find().root)
+    except AbiMismatch:
+        return next(place.path for place in opp.survey() if place.fault)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -75,7 +81,9 @@ def main(arguments: list[str] | None = None) -> int:
         epilog="Exit status: 0 everything is there; 1 sound, but something asked for is missing or wrong; 2 damaged: "
         "it can't be read, or is not what was packed.",
     )
-    parser.add_argument("paths", nargs="*", metavar="PATH", help="wheel, package, OPP, vendor or library")
+    parser.add_argument(
+        "paths", nargs="*", metavar="PATH", help="wheel, .run, .tar.gz, package, OPP, vendor or library"
+    )
     parser.add_argument(
         "--op", action="append", default=[], metavar="NAME", help="only this operator (repeatable)"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A wheel's zip file, read with suspicion: every member is verified, and none is unpacked beyond its bounds.
+"""Archives, a wheel's zip file before all: every member is verified, and none is unpacked beyond its bounds.
 
 What an installer would do with a member must not be a matter of taste: its name leads into the package, it is
 there once, it is a plain file, its two headers agree, no byte of the archive belongs to nobody, and RECORD has
@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import base64
 import csv
+import gzip
 import hashlib
+import io
 import lzma
 import stat
 import struct
+import tarfile
 import zipfile
 import zlib
 from pathlib import Path
 
-from ..manifest import MAX_FILE, MAX_JSON
+from ..manifest import MAX_FILE, MAX_JSON, read_file
 
-__all__ = ["Archive"]
+__all__ = ["Archive", "read_tar"]
 
 MAX_TOTAL = 1 << 30  # bytes of all members
 METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA}
@@ -136,6 +139,38 @@ class Archive:
                 found = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
                 if listed[name] != f"sha256={found}":
                     self._fault(name, "is not the file that was packed (its sha256 differs from RECORD)")
+
+
+def read_tar(path: Path) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Files of a .run or a .tar.gz, and member -> what is wrong with it. ValueError: it is neither, or damaged."""
+    from ..vendors import payload  # only here: it takes its time to import
+
+    data = read_file(path)
+    files: dict[str, bytes] = {}
+    faults: dict[str, str] = {}
+    total = 0
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(payload(data) if data.startswith(b"#!") else data)) as packed:
+            with tarfile.open(fileobj=packed, mode="r|") as archive:
+                # One after another: a packed stream can't be trusted to say where the next one is.
+                for member in archive:
+                    name = member.name[2:] if member.name.startswith("./") else member.name
+                    total += member.size
+                    if total > MAX_FILE:
+                        raise ValueError(f"it unpacks to more than {MAX_FILE >> 20} MiB")
+                    if name.startswith("/") or ".." in name.split("/"):
+                        faults[name] = "has a name that leads out of the package"
+                    elif name in files:
+                        faults[name] = "is there twice"
+                    elif not member.isfile() and not member.isdir():
+                        faults[name] = "is a link or a device, a package has files only"
+                    elif member.isfile():
+                        files[name] = archive.extractfile(member).read()
+            while packed.read(1 << 20):  # to its end, where its sum is
+                pass
+    except (tarfile.TarError, *BROKEN) as error:
+        raise ValueError(f"{error or type(error).__name__}") from error
+    return {name: data for name, data in files.items() if name not in faults}, faults
 
 
 def _check_end(file, size: int) -> None:

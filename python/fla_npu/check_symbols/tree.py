@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finding the vendors in whatever the user named: wheel, package, OPP, vendor directory, library.
+"""Finding the vendors in whatever the user named: wheel, .run, package, OPP, vendor directory, library.
 
 Everything becomes a Place: files by their path relative to the OPP root, read when asked for. What is there and
 can't be a file of an OPP is one of its faults.
@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from ..manifest import kind_of, parse_priority, read_file
-from .archive import Archive
+from .archive import Archive, read_tar
 
 __all__ = ["CONFIG", "LIBRARY", "InputError", "Place", "finding", "read_input", "status_of"]
 
@@ -85,7 +85,12 @@ def read_input(path: Path) -> Place:
             return _folder(path)
         if not stat.S_ISREG(mode):
             raise InputError(f"{path} is {kind_of(mode)}: neither a file nor a folder")
-        return _wheel(path) if path.suffix == ".whl" or _starts_with(path, b"PK") else _library(path)
+        if path.suffix == ".so":
+            return _library(path)
+        if path.suffix == ".whl" or _starts_with(path, b"PK"):
+            return _wheel(path)
+        packed = _starts_with(path, b"\x1f\x8b") or _starts_with(path, b"#!")
+        return _tarball(path) if packed else _library(path)
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist") from error
     except PermissionError as error:
@@ -123,9 +128,22 @@ def _wheel(path: Path) -> Place:
     return place
 
 
+def _tarball(path: Path) -> Place:
+    try:
+        files, faults = read_tar(path)
+    except ValueError as error:
+        raise InputError(
+            f"{path} is no .run or .tar.gz with an OPP, or is damaged: {error}; fetch it again"
+        ) from error
+    place = Place(str(path), "archive", {name: partial(bytes, data) for name, data in files.items()}, faults)
+    if not place.vendors:
+        raise InputError(f"{path} is an archive without an OPP (no vendors inside)")
+    return place
+
+
 def _library(path: Path) -> Place:
     if path.suffix != ".so" and not _starts_with(path, b"\x7fELF") and path.stat().st_size:
-        raise InputError(f"{path} is neither a wheel nor a library")
+        raise InputError(f"{path} is neither a wheel, a .run or .tar.gz with an OPP, nor a library")
     return Place(str(path), "library", {LIBRARY: partial(read_file, path)})
 
 

@@ -10,6 +10,7 @@ import re
 from .. import spec as contracts
 from ..elf import Elf, ElfFault, read_elf
 from ..manifest import parse_manifest, parse_priority
+from ..manylinux import platform_tag
 from .kernels import check_kernels
 from .tree import CONFIG, LIBRARY, Place, finding
 
@@ -19,6 +20,7 @@ TILING = re.compile(
     r"op_impl/ai_core/tbe/op_tiling/(?:lib/linux/[^/]+/)?(?:libcust_opmaster[^/]*|liboptiling)\.so$"
 )
 KERNEL = re.compile(r"op_impl/ai_core/tbe/kernel/(?!config/)([^/]+)/([^/]+)/([^/]+)\.(so|o)$")
+ALIAS = "libopapi.so"
 TWIN = "op_api/lib/libfla_twin.so"
 MACHINES = {"AMD64": "x86_64", "arm64": "aarch64"}
 
@@ -34,7 +36,26 @@ def read_place(place: Place, arch: str | None) -> tuple[list[Vendor], list[dict]
     findings = [finding("damage", place.path, text) for text in texts]
     if vendors and place.kind != "library":
         findings += _check_config(place, vendors)
+    if place.kind == "wheel":
+        findings += _check_name(place, {tag for vendor in vendors for tag in vendor.tags})
     return vendors, findings + [f for vendor in vendors for f in vendor.findings]
+
+
+def _check_name(place: Place, tags: set[str]) -> list[dict]:
+    """A wheel's name tells pip which machine and which system it is for."""
+    # pip goes by the name alone; what a wrong one promises is missed at the first call.
+    parts = place.path.rsplit("/", 1)[-1][: -len(".whl")].split("-")
+    if not place.path.endswith(".whl") or len(parts) not in (5, 6):
+        return [finding("error", place.path, "has no name of a wheel, pip refuses it")]
+    texts = []
+    if not place.arch and tags:
+        machines = ", ".join(sorted({re.sub("^(manylinux_2_[0-9]+|linux)_", "", tag) for tag in tags}))
+        texts.append(f"its name says it is for '{parts[-1]}', but it holds libraries for {machines}")
+    promised = [int(minor) for minor in re.findall(r"manylinux_2_(\d+)_", parts[-1])]
+    needed = [int(minor) for tag in tags for minor in re.findall(r"manylinux_2_(\d+)_", tag)]
+    if promised and max(needed, default=0) > min(promised):
+        texts.append(f"its name promises glibc 2.{min(promised)}, its libraries need 2.{max(needed)}")
+    return [finding("error", place.path, text) for text in texts]
 
 
 def _check_config(place: Place, vendors: list[Vendor]) -> list[dict]:
@@ -68,6 +89,7 @@ class Vendor:
         self.place, self.prefix = place, prefix
         self.name = f"{place.path}:{prefix.rstrip('/')}" if prefix else place.path
         self.findings: list[dict] = []
+        # Everything below is by its path inside the vendor.
         self.files = {f[len(prefix) :]: f for f in place.files if f.startswith(prefix)}
         # What is there and is no file: the place has said so.
         others = {*place.faults, *place.folders}
@@ -77,6 +99,7 @@ class Vendor:
         self.damaged = self.listed_by_root = False  # the manifest
         self.hashes: dict[str, str] = {}
         self.elves: dict[str, Elf] = {}
+        self.tags: set[str] = set()  # of a wheel: what the name may promise of each library
         self.manifest = self._manifest()
         # A wheel says in its name what it is for; anything else has to run here.
         self.arch = arch or place.arch or MACHINES.get(platform.machine(), platform.machine())
@@ -165,6 +188,11 @@ class Vendor:
                 except ElfFault as why:
                     self.report("damage", f"{name} {why}")
                     continue
+                if elf.soname == ALIAS:
+                    text = f"{name} calls itself {ALIAS} (SONAME): it would be taken for CANN's own library"
+                    self.report("error", text)
+                if self.place.kind == "wheel":
+                    self.tags.add(platform_tag([data], elf.machine))
                 if elf.machine != self.arch:
                     self.report("error", f"{name} is for {elf.machine}, needed is {self.arch}")
 
@@ -173,7 +201,7 @@ class Vendor:
         if not self.has(LIBRARY):
             self.report("error", f"{LIBRARY} is missing: no operator can be called")
         for name in sorted({*self.files, *self.others}):
-            if name.rsplit("/", 1)[-1] == "libopapi.so":
+            if name.rsplit("/", 1)[-1] == ALIAS:
                 target = self.place.links.get(self.prefix + name)
                 what = f" (a link to {target})" if target else ""
                 text = (
@@ -202,7 +230,7 @@ class Vendor:
             self.report("error", f"libraries of several builds are mixed: {listing}")
         if self.manifest or self.damaged:
             return
-        lost = ours and self.place.kind in ("wheel", "OPP")
+        lost = ours and self.place.kind in ("wheel", "archive", "OPP")
         text = (
             "manifest.json is gone, which every build of these libraries packs"
             if lost
