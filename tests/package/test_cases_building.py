@@ -333,7 +333,7 @@ def test_23_24_auditwheel_agrees(wheel):
     tag = re.search(r"(manylinux_2_(\d+)_\w+)\.whl$", wheel.name)
     assert tag and manylinux.platform_tag(libraries, fake_opp.ARCH) == tag.group(1)
     assert max(manylinux.needs(data).get("GLIBC", 0) for data in libraries) <= int(tag.group(2))
-    tool = shutil.which("auditwheel")
+    tool = shutil.which("auditwheel", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if tool is None:
         pytest.skip("auditwheel is not installed; the tag was checked against the binaries")
     shown = run(tool, "show", wheel)
@@ -383,9 +383,9 @@ def test_37_a_wheel_of_another_kind_is_another_version(wheel):
 
 
 def interpreters() -> list[Path]:
-    """Every Python 3.10 or newer that is here: on the PATH, and pyenv's."""
-    found = [Path(p) for n in range(10, 16) if (p := shutil.which(f"python3.{n}"))]
-    found += Path.home().glob(".pyenv/versions/3.1[0-9].*/bin/python")
+    """Every Python 3.9 or newer that is here: on the PATH, and pyenv's."""
+    found = [Path(p) for n in range(9, 16) if (p := shutil.which(f"python3.{n}"))]
+    found += Path.home().glob(".pyenv/versions/3.[19]*/bin/python")
     versions = {}
     for path in found:
         version = run(
