@@ -4,18 +4,7 @@
 The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
 What that loader would trust is held against the file first: a damaged library kills the process that maps it.
 Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size.
-"""The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
+why no general parser (pyelftools) is used: it shows what a file says, the loader has to know what it may not say.
 """
 
 from __future__ import annotations
@@ -55,36 +44,12 @@ FIRST_RESERVED = 0xFF00  # section indices from here on are no sections
 
 
 class ElfFault(Exception):
-    """The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""The file is no shared library that a loader would take."""The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""
+    """The file is no shared library that a loader would take."""
 
 
 @dataclass
 class Elf:
-    """The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""machine, what it defines and imports, and the build id it carries ('' without one)."""The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""
+    """machine, what it defines and imports, and the build id it carries ('' without one)."""
 
     machine: str
     functions: set[str] = field(default_factory=set)
@@ -97,19 +62,7 @@ why no general parser (pyelftools) is used here: those show what a file says, th
     build_id: str = ""
 
     def why_not(self, name: str) -> str:
-        """The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""Why a function that is not provided isn't, as far as the file tells."""The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""
+        """Why a function that is not provided isn't, as far as the file tells."""
         if name in self.imported:
             return "only imported, not defined"
         if name in self.data:
@@ -124,19 +77,7 @@ why no general parser (pyelftools) is used here: those show what a file says, th
 
 
 def read_elf(data: bytes) -> Elf:
-    """The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""Read a library from its bytes; ElfFault says what is wrong with it."""The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""
+    """Read a library from its bytes; ElfFault says what is wrong with it."""
     if not data:
         raise ElfFault("is an empty file")
     if not data.startswith(b"\x7fELF"):
@@ -154,19 +95,7 @@ why no general parser (pyelftools) is used here: those show what a file says, th
 
 # Segments are read first: they translate every other address into a place in the file.
 class _Reader:
-    """The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""One file being read. Addresses are those of the loaded library, offsets those of the file."""The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""
+    """One file being read. Addresses are those of the loaded library, offsets those of the file."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -183,19 +112,7 @@ why no general parser (pyelftools) is used here: those show what a file says, th
         self.texts: list[tuple[int, int]] = []  # (tag, offset of a string)
 
     def at(self, form: str, offset: int) -> tuple:
-        """The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""Numbers at an offset of the file."""The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""
+        """Numbers at an offset of the file."""
         if not 0 <= offset <= len(self.data) - struct.calcsize(form):
             raise ElfFault(
                 f"is damaged or truncated: it refers to byte {offset}, the file has {len(self.data)}"
@@ -203,19 +120,7 @@ why no general parser (pyelftools) is used here: those show what a file says, th
         return struct.unpack_from(form, self.data, offset)
 
     def table(self, offset: int, count: int, size: int, what: str) -> memoryview:
-        """The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""`count` entries of `size` bytes; a fault when they do not lie in the file."""The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""
+        """`count` entries of `size` bytes; a fault when they do not lie in the file."""
         if offset < 0 or count < 0 or offset + count * size > len(self.data):
             raise ElfFault(
                 f"is damaged or truncated: {what} does not fit into the file ({len(self.data)} bytes)"
@@ -223,19 +128,7 @@ why no general parser (pyelftools) is used here: those show what a file says, th
         return memoryview(self.data)[offset : offset + count * size]
 
     def place(self, address: int, what: str, size: int = 1) -> int:
-        """The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""The offset of `size` bytes at an address."""The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""
+        """The offset of `size` bytes at an address."""
         for start, offset, length, _, _ in self.loads:
             if start <= address and address + size <= start + length:
                 return offset + address - start
@@ -320,19 +213,7 @@ why no general parser (pyelftools) is used here: those show what a file says, th
         return self.names[offset:end].decode("utf-8", "replace")
 
     def check_sections(self) -> None:
-        """The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""No loader needs sections; a table that does not fit shows that the end of the file is gone."""The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""
+        """No loader needs sections; a table that does not fit shows that the end of the file is gone."""
         (start,), (size, count, names) = self.at("<Q", 40), self.at("<HHH", 58)
         if start == 0:
             return
@@ -344,19 +225,7 @@ why no general parser (pyelftools) is used here: those show what a file says, th
 
     # A stripped library has no section that says how many symbols there are.
     def count_symbols(self) -> int:
-        """The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""How many there are. Hash tables say it of what is defined, relocations of what is imported."""The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""
+        """How many there are. Hash tables say it of what is defined, relocations of what is imported."""
         self.hashes: dict[int, int] = {}  # symbol -> hash of its name, as far as GNU's table has it
         if GNU_HASH in self.dynamic:
             count = self.count_by_gnu_hash(self.place(self.dynamic[GNU_HASH], "the hash table", 16))
@@ -428,19 +297,7 @@ why no general parser (pyelftools) is used here: those show what a file says, th
         return any(s <= address < s + m and (f & 1 or not executable) for s, _, _, m, f in self.loads)
 
     def relocations(self) -> Iterator[tuple[int, int]]:
-        """The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""(address written to, number of the symbol) of every relocation but the empty ones."""The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""
+        """(address written to, number of the symbol) of every relocation but the empty ones."""
         for table, size in ((RELA, RELASZ), (JMPREL, PLTRELSZ)):
             if self.dynamic.get(size):
                 start = self.place(self.dynamic.get(table, 0), "the table of relocations")
@@ -450,19 +307,7 @@ why no general parser (pyelftools) is used here: those show what a file says, th
                         yield where, info >> 32
 
     def check_entries(self) -> None:
-        """The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""What a loader writes to, and calls, while it opens the library."""The few facts of a shared library that matter here, read from its dynamic segment without loading it.
-
-The dynamic segment is what the system's loader uses: it is there in stripped files too, even without sections.
-What that loader would trust is held against the file first: a damaged library kills the process that maps it.
-Every number is checked before it is used as a place or a count, so that no file costs more than its size. That is
-why no general parser (pyelftools) is used here: those show what a file says, the loader's calls need what it may not say.
-"""
+        """What a loader writes to, and calls, while it opens the library."""
         # It checks neither: a damaged entry makes it write, or jump, to any place of the process.
         for where, number in self.relocations():
             if not self.in_memory(where) or number >= self.count:
