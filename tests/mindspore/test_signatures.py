@@ -67,7 +67,7 @@ def test_the_graph_takes_the_options_of_the_call():
     """All but the tensors; what is saved is not a choice in a graph."""
     tensors = {"q", "k", "v", "g", "beta", "a_log", "dt_bias", "initial_state", "disable_recompute"}
     options = [p for p in parameters(front.npu_chunk_kda) if p.name not in tensors]
-    assert options == parameters(front.graph.ChunkKda)
+    assert options == parameters(front.graph.ChunkKda.__init__)[1:]  # a Cell of MindSpore 2.9 hides its own
 
 
 def test_everything_public_is_documented():

@@ -15,6 +15,7 @@ from pathlib import Path
 import fake_opp
 import pytest
 from fla_npu import errors, opp, vendors
+from in_step import in_step
 from test_vendors import INSTALLER, home, make_opp, release, sh  # noqa: F401
 
 full = pytest.mark.full
@@ -196,7 +197,7 @@ def test_installing_and_removing_at_once(home, release, tmp_path):  # noqa: F811
         ["--uninstall", f"--install-path={place}"],
     ] * 12
     running = [subprocess.Popen(["sh", INSTALLER, *c], stderr=subprocess.PIPE, text=True) for c in commands]
-    for process, command in zip(running, commands, strict=True):
+    for process, command in in_step(running, commands):
         text = process.communicate(timeout=120)[1]
         assert not text or ("--uninstall" in command and "there is no fla_npu" in text), text
     if place.exists():

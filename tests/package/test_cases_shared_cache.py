@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
+from in_step import in_step
 from test_build import BUILD, Cache, finish
 
 full = pytest.mark.full
@@ -108,7 +109,7 @@ class Builders:
         self.processes = [
             subprocess.Popen([*prefix, sys.executable, "-c", WORKER], env={**os.environ, **values, **more}, text=True,
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-            for prefix, more in zip(prefixes, environments, strict=True)
+            for prefix, more in in_step(prefixes, environments)
         ]  # fmt: skip
 
     def round(self, folder: Path) -> list[str]:
@@ -190,9 +191,7 @@ def test_29_two_machines_on_one_folder_20_times(cache, tmp_path, locks):
 
     prefixes, names = hosts(tmp_path), ("host-a", "host-b")
     given = [getattr(errno, locks, f"{tmp_path}/{name}/locks") for name in names]
-    more = [
-        {"TMPDIR": f"{tmp_path}/{name}/tmp", "LOCKS": str(g)} for name, g in zip(names, given, strict=True)
-    ]
+    more = [{"TMPDIR": f"{tmp_path}/{name}/tmp", "LOCKS": str(g)} for name, g in in_step(names, given)]
     if locks != "of both":
         library = shim(tmp_path)
         more = [{**m, "LD_PRELOAD": library} for m in more]
