@@ -207,12 +207,13 @@ class MergeCube
         }
     }
 
-    /// Sends [rows, cols] of L0C to GM and on to L1 once both are there; the caller loads.
+    /// A product on its way back to L1 through GM: its stores are issued, loads may follow.
     __aicore__ static inline void TripSent(uint32_t lane)
     {
         AscendC::SetFlag<AscendC::HardEvent::FIX_MTE2>(lane);
         AscendC::WaitFlag<AscendC::HardEvent::FIX_MTE2>(lane);
     }
+    /// Its loads are issued.
     __aicore__ static inline void TripLoaded(uint32_t lane)
     {
         AscendC::SetFlag<AscendC::HardEvent::MTE2_MTE1>(kL1Finish + lane);
