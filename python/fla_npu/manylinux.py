@@ -77,6 +77,32 @@ def machine(library: bytes) -> str:
     return MACHINES.get(number, f"e_machine {number}")
 
 
+def _defined(settings: Mapping[str, object], environment: Mapping[str, str]) -> dict[str, str]:
+    """CMake's variables as a build sets them: by environment, CMAKE_ARGS, and config settings, the later ones win."""
+    given = {"CMAKE_CXX_COMPILER": environment.get("CXX", "")}
+    given["CMAKE_TOOLCHAIN_FILE"] = environment.get("CMAKE_TOOLCHAIN_FILE", "")
+    given.update(re.findall(r"-D\s*(\w+)(?::\w+)?=(\S+)", environment.get("CMAKE_ARGS", "")))
+    given.update((key.replace("cmake.define.", ""), str(value)) for key, value in settings.items())
+    return given
+
+
+def _of_compiler(command: str) -> str:
+    """What a compiler makes code for, by its own words; '' when it has none, then CMake says what is wrong."""
+    try:
+        words = [*shlex.split(command), "-dumpmachine"]
+        run = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return ""
+    return run.stdout.strip().split("-")[0] if run.returncode == 0 else ""
+
+
+def _of_toolchain(path: str) -> str:
+    """What a toolchain file sets CMAKE_SYSTEM_PROCESSOR to."""
+    text = Path(path).read_text(errors="replace") if Path(path).is_file() else ""
+    found = re.search(r"(?im)^\s*set\s*\(\s*CMAKE_SYSTEM_PROCESSOR\s+\"?(\w+)", text)
+    return found.group(1) if found else ""
+
+
 def processor(settings: Mapping[str, object], environment: Mapping[str, str]) -> str:
     """The processor that a build is for, as far as its settings and environment tell; '' when nothing does.
 
@@ -85,22 +111,9 @@ def processor(settings: Mapping[str, object], environment: Mapping[str, str]) ->
     asked = re.fullmatch(r"linux[-_](\w+)", environment.get("_PYTHON_HOST_PLATFORM", ""))
     if asked:
         return asked.group(1)
-    defined = dict(re.findall(r"-D\s*(\w+)(?::\w+)?=(\S+)", environment.get("CMAKE_ARGS", "")))
-    defined |= {key.removeprefix("cmake.define."): str(value) for key, value in settings.items()}
-    name = defined.get("CMAKE_SYSTEM_PROCESSOR", "")
-    toolchain = defined.get("CMAKE_TOOLCHAIN_FILE") or environment.get("CMAKE_TOOLCHAIN_FILE", "")
-    if not name and toolchain and Path(toolchain).is_file():
-        text = Path(toolchain).read_text(errors="replace")
-        found = re.search(r"(?im)^\s*set\s*\(\s*CMAKE_SYSTEM_PROCESSOR\s+\"?(\w+)", text)
-        name = found.group(1) if found else ""
-    compiler = defined.get("CMAKE_CXX_COMPILER") or environment.get("CXX", "")
-    if not name and compiler:
-        try:
-            command = [*shlex.split(compiler), "-dumpmachine"]
-            run = subprocess.run(command, capture_output=True, text=True, timeout=60)
-            name = run.stdout.strip().split("-")[0] if run.returncode == 0 else ""
-        except (OSError, ValueError, subprocess.SubprocessError):
-            name = ""  # CMake will say what is wrong with it
+    given = _defined(settings, environment)
+    name = given.get("CMAKE_SYSTEM_PROCESSOR") or _of_toolchain(given["CMAKE_TOOLCHAIN_FILE"])
+    name = name or (given["CMAKE_CXX_COMPILER"] and _of_compiler(given["CMAKE_CXX_COMPILER"]))
     return OTHER_NAMES.get(name, name)
 
 
@@ -108,14 +121,23 @@ def prepare_cross(settings: MutableMapping[str, object], environment: MutableMap
     """Tells scikit-build-core and CMake about a build for another processor; nothing for one for this machine.
 
     The platform goes into the wheel's name and into the name of the build tree, so that trees for two
-    processors never mix. What the caller has set stays.
+    processors never mix. What the caller has set stays. WrongProcessor when the compiler makes something else.
     """
-    name = processor(settings, environment)
-    if name in ("", OTHER_NAMES.get(platform.machine(), platform.machine())):
+    name, given, known = processor(settings, environment), _defined(settings, environment), MACHINES.values()
+    if name not in known:
         return
-    environment.setdefault("_PYTHON_HOST_PLATFORM", f"linux-{name}")
-    settings.setdefault("cmake.define.CMAKE_SYSTEM_NAME", "Linux")
-    settings.setdefault("cmake.define.CMAKE_SYSTEM_PROCESSOR", name)
+    compiler = given["CMAKE_CXX_COMPILER"] or "c++"
+    made = "" if given["CMAKE_TOOLCHAIN_FILE"] else _of_compiler(compiler)
+    if made in known and made != name:
+        raise WrongProcessor(
+            f"fla-npu cannot be built, step 'options' failed: the build is for {name}, but the compiler "
+            f"{compiler} makes code for {made}; set CXX to one for {name} (CXX={name}-linux-gnu-g++), or leave out "
+            "_PYTHON_HOST_PLATFORM and CMAKE_SYSTEM_PROCESSOR"
+        )
+    if name != OTHER_NAMES.get(platform.machine(), platform.machine()):
+        environment.setdefault("_PYTHON_HOST_PLATFORM", f"linux-{name}")
+        settings.setdefault("cmake.define.CMAKE_SYSTEM_NAME", "Linux")
+        settings.setdefault("cmake.define.CMAKE_SYSTEM_PROCESSOR", name)
 
 
 def _check_processor(wheel: Path, arch: str, contents: Mapping[str, bytes]) -> None:

@@ -150,6 +150,25 @@ def test_a_cross_compiler_is_all_that_a_build_for_another_processor_needs(monkey
     assert told == {"cmake.define.CMAKE_SYSTEM_NAME": "GNU", "cmake.define.CMAKE_SYSTEM_PROCESSOR": OTHER}
 
 
+@pytest.mark.parametrize("asked", ["platform", "setting"])
+@pytest.mark.parametrize("named", [True, False], ids=["CXX", "default"])
+def test_a_compiler_for_another_processor_than_asked_is_refused_at_once(compiler, asked, named):
+    environment = {"CXX": compiler(f"{HERE}-linux-gnu")} if named else {}
+    settings = {"cmake.define.CMAKE_SYSTEM_PROCESSOR": OTHER} if asked == "setting" else {}
+    environment |= {"_PYTHON_HOST_PLATFORM": f"linux-{OTHER}"} if asked == "platform" else {}
+    with pytest.raises(manylinux.WrongProcessor) as caught:
+        manylinux.prepare_cross(settings, environment)
+    assert f"the build is for {OTHER}, but the compiler " in str(caught.value)
+    assert f" makes code for {HERE}; set CXX to one for {OTHER}" in str(caught.value)
+
+
+def test_processors_that_nobody_has_tried_are_left_to_cmake(compiler):
+    """Their compilers and kernels do not agree about their names: powerpc64le is ppc64le, arm is armv7l."""
+    environment, settings = {"CXX": compiler("powerpc64le-linux-gnu")}, {}
+    manylinux.prepare_cross(settings, environment)
+    assert settings == {} and "_PYTHON_HOST_PLATFORM" not in environment
+
+
 # The long tier: built, then run.
 
 
