@@ -180,7 +180,14 @@ def test_a_run_file_of_a_newer_system_is_refused(roots, installed, newer):
     assert 31 < int(found[1]) <= needed
     assert other.returncode == 1 and f"needs glibc 2.{found[1]}, this system has" in other.stderr
     assert root.files() == before
+    root.must("sh", f"/tmp/{packed.name}", "--extract=/tmp/tree")  # by force
+    done = root.run(f"{scripts}/fla-npu", "info", "--json", FLA_NPU_OPP_PATH="/tmp/tree")
+    reason = json.loads(done.stdout)["operators"]["merge_fwd_bwd_kernel"]
+    assert done.returncode == 1 and re.search(r"was built for a newer system.*GLIBC(XX)?_[0-9.]+", reason), (
+        reason
+    )
     root.at(f"/tmp/{packed.name}").unlink()
+    shutil.rmtree(root.at("/tmp/tree"))
 
 
 def first_result(root: Root, wheel: Path, framework: str) -> tuple[float, str]:
