@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from build_config import ConfigError, decide, jobs
 from fla_npu.manylinux import prepare_cross, retag
+from fla_npu.owner import refuse_leftovers
 from scikit_build_core import build as backend
 
 OPTIONS = ("FLA_NPU_BACKEND", "FLA_NPU_SOC", "FLA_NPU_OPS", "FLA_NPU_KERNEL_OPTIONS")
@@ -41,6 +42,7 @@ def _checked(config_settings: dict | None) -> dict:
     left = _settings(config_settings)
     if "inplace" in (left.get("editable.mode"), os.environ.get("SKBUILD_EDITABLE_MODE")):
         raise SystemExit("fla-npu: editable.mode = inplace leaves out the step that packs the OPP; drop it")
+    refuse_leftovers(Path(__file__).resolve().parents[1] / "python/fla_npu")
     try:
         decide(*(os.environ.get(name, "") for name in OPTIONS))
     except ConfigError as error:

@@ -1,24 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose files lie in the folder `fla_npu` of site-packages: ours, or those of another distribution too.
+"""Whose files lie in the folder `fla_npu`: ours, or those of another distribution too, or of nobody any more.
 
 pip lets two distributions write into one import package. The one installed last wins file by file, and
 uninstalling either removes files of both. This is found out at the first operator call, by every
-`fla-npu` command, and when an attribute is missing; an import looks at nothing.
+`fla-npu` command, and when an attribute is missing; an import looks at nothing. In a checkout the build
+asks, before it packs what an old build or an editor left there.
 """
 
 from __future__ import annotations
 
 import base64
+import fnmatch
 import hashlib
 from importlib import metadata
 from pathlib import Path
 
 from .errors import AbiMismatch
 
-__all__ = ["NAME", "claimants", "mixture", "refuse_mixture"]
+__all__ = ["NAME", "claimants", "mixture", "refuse_leftovers", "refuse_mixture"]
 
 NAME = "fla-npu"
 PACKAGE = "fla_npu"
+SOURCES = {".py", ".cc", ".h", ".sh"}
+PASSED_OVER = ("*~", "*.orig", "*.rej", "*.bak", ".*", "__pycache__")  # wheel.exclude has these, too
+MADE = ("opp", "_contract")  # what a build adds: never there before it
 
 
 def claimants() -> dict[str, list[str]]:
@@ -97,3 +102,16 @@ def refuse_mixture() -> None:
     text = mixture()
     if text:
         raise AbiMismatch(text)
+
+
+def refuse_leftovers(package: Path) -> None:
+    """SystemExit when the package's folder in a checkout holds what is no source: it would go into the wheel."""
+    for path in sorted(package.rglob("*")):
+        parts = path.relative_to(package).parts
+        if any(fnmatch.fnmatch(part, pattern) for part in parts for pattern in PASSED_OVER):
+            continue
+        if path.is_symlink() or parts[0] in MADE or (path.is_file() and path.suffix not in SOURCES):
+            raise SystemExit(
+                f"fla-npu cannot be built, step 'sources' failed: {path} is none of this package's sources and would "
+                "go into the wheel; an old build, an editor or another tool left it there. Remove it"
+            )

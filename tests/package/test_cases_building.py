@@ -22,7 +22,7 @@ from pathlib import Path
 import fake_opp
 import pytest
 from environments import link_dependencies
-from fla_npu import manylinux
+from fla_npu import manylinux, owner
 
 ROOT = Path(__file__).resolve().parents[2]
 OPS = ("merge_fwd_bwd_kernel", "chunk_fwd_h")
@@ -412,3 +412,50 @@ def test_the_wheel_under_every_python_that_is_here(wheel, tmp_path, interpreter)
     for op in OPS:
         seen = run(scripts / "fla-npu", "check-symbols", "--op", op, cwd=tmp_path)
         assert seen.returncode == 0, seen.stdout + seen.stderr
+
+
+LEFT = ["stray.so", "libopapi.so", "a.o", "core.123", "opp/manifest.json", "opp/vendors/old/lib.so", "_contract/gone.json",
+        "link", "notes.txt", "torch/x.pyd"]  # fmt: skip
+PASSED = [".x.swp", ".ipynb_checkpoints/x.py", "x.py~", "x.py.orig", "torch/__pycache__/x.pyc", ".idea/a.xml"]
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_22_what_was_left_in_the_checkout_is_refused_by_name(tmp_path, name):
+    """An OPP of an earlier in-place build, say, would be packed with the new one; an editor's copies do no harm."""
+    package = Path(
+        shutil.copytree(ROOT / "python/fla_npu", tmp_path / "p", ignore=shutil.ignore_patterns("__pycache__"))
+    )
+    for passed in PASSED:
+        (package / passed).parent.mkdir(parents=True, exist_ok=True)
+        (package / passed).touch()
+    owner.refuse_leftovers(package)
+    path = package / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to("/etc") if name == "link" else path.touch()
+    with pytest.raises(SystemExit, match=f"step 'sources' failed: {package}/{re.escape(name.split('/')[0])}"):
+        owner.refuse_leftovers(package)
+
+
+@full
+def test_22_strays_around_and_inside_the_package(source, wheel, tmp_path):
+    """Other packages in the source root, environments, an editor's files: the same wheel, one name at its top."""
+    strays = ["stray.py", "stray_pkg/__init__.py", "python/other/__init__.py", "env/lib/python3/site-packages/x.py", "setup.cfg",
+              *(f"python/fla_npu/{name}" for name in PASSED)]  # fmt: skip
+    made = []
+    try:
+        for name in strays:
+            made.append(source / name)
+            made[-1].parent.mkdir(parents=True, exist_ok=True)
+            made[-1].touch()
+        again = build(source, tmp_path / "again", FLA_NPU_OPS=",".join(OPS))
+        assert names(again) == names(wheel)
+        made.append(source / "python/fla_npu/opp/vendors/fla_npu/op_api/lib/libopapi.so")
+        made[-1].parent.mkdir(parents=True)
+        made[-1].touch()
+        failed = pip_wheel(source, tmp_path / "none", FLA_NPU_OPS=",".join(OPS))
+        assert failed.returncode != 0 and "step 'sources' failed" in failed.stdout + failed.stderr
+    finally:
+        for path in made:
+            path.unlink()
+        for name in ("python/fla_npu/opp", "stray_pkg", "env", "python/other"):
+            shutil.rmtree(source / name, ignore_errors=True)
