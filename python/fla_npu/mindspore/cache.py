@@ -21,27 +21,18 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import filelock
+import platformdirs
+
 from ..errors import FlaNpuError
-from ..opp import user_folder
 
 __all__ = ["CacheError", "cache_root", "exclusive", "publish", "scratch_directory"]
 
 _WAIT_REPORT_SECONDS = 10.0
-_LOOK_AGAIN_SECONDS = 0.1
 _LONGEST_WAIT_SECONDS = 900.0  # a machine that died may hold its lock on a file server for good
 _STALE_SECONDS = 24 * 3600.0
 # What flock says where there are no locks: NFS without its lock service, FUSE, some cluster file systems.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
-_held: set[int] = set()
-
-
-def _forget_locks() -> None:
-    """A forked child does not keep its parent's locks alive."""
-    while _held:
-        os.close(_held.pop())
-
-
-os.register_at_fork(after_in_child=_forget_locks)
 
 
 class CacheError(FlaNpuError, OSError):
@@ -54,14 +45,16 @@ class CacheError(FlaNpuError, OSError):
 def cache_root() -> Path:
     """FLA_NPU_CACHE_DIR, or the user's cache directory. Not created here."""
     override = os.environ.get("FLA_NPU_CACHE_DIR", "")
-    common = user_folder("XDG_CACHE_HOME", ".cache")
-    path = os.path.expanduser(override) if override else str(common and common / "fla_npu")
-    if path.startswith("~") or not (override or common):
+    try:
+        path = Path(override or platformdirs.user_cache_dir("fla_npu", appauthor=False)).expanduser()
+    except RuntimeError:  # a "~" of nobody
+        path = None
+    if path is None or not (override or path.is_absolute()):
         raise CacheError(
             f"there is no directory for the cache: {override or 'the default one'} needs a home, which this user "
             "has not; set FLA_NPU_CACHE_DIR to a directory in full"
         )
-    return Path(path).absolute()  # the compiler runs in another directory
+    return path.absolute()  # the compiler runs in another directory
 
 
 def _unusable(path: Path, error: OSError) -> CacheError:
@@ -71,47 +64,46 @@ def _unusable(path: Path, error: OSError) -> CacheError:
     )
 
 
-def _take(handle: int, entry: Path, say: Callable[[str], None]) -> bool:
-    """Waits for the lock; False where the file system has none, or whoever holds it does not come to an end."""
-    began = told = time.monotonic()
+def _has_locks(folder: Path) -> bool:
+    """Asked here, because filelock takes "there are no locks" for "somebody else has it"."""
+    with tempfile.TemporaryFile(dir=folder) as probe:
+        try:
+            fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(probe, fcntl.LOCK_UN)
+        except OSError as error:
+            return error.errno not in _NO_LOCKS
+    return True
+
+
+def _take(lock: filelock.FileLock, entry: Path, say: Callable[[str], None]) -> bool:
+    """Waits for the lock; False when whoever holds it does not come to an end."""
+    began, patience = time.monotonic(), 0.0
     while True:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock.acquire(timeout=patience)
             return True
-        except OSError as error:
-            if error.errno in _NO_LOCKS:
-                return False
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise
-        now = time.monotonic()
-        if now - began >= _LONGEST_WAIT_SECONDS:
-            say(f"nobody finished {entry} in {now - began:.0f} s; making it here as well")
+        except filelock.Timeout:
+            waited = time.monotonic() - began
+        if waited >= _LONGEST_WAIT_SECONDS:
+            say(f"nobody finished {entry} in {waited:.0f} s; making it here as well")
             return False
-        if now - told >= _WAIT_REPORT_SECONDS or told == began:
-            say(f"waiting for another process to finish {entry}, {now - began:.0f} s")
-            told = now
-        time.sleep(_LOOK_AGAIN_SECONDS)
+        say(f"waiting for another process to finish {entry}, {waited:.0f} s")
+        patience = min(_WAIT_REPORT_SECONDS, _LONGEST_WAIT_SECONDS)
 
 
 @contextlib.contextmanager
 def exclusive(entry: Path, say: Callable[[str], None]) -> Iterator[bool]:
     """Hold the lock of `entry`; yields whether there is one, since not every file system has locks."""
-    handle = -1
+    lock = filelock.FileLock(f"{entry}.lock")
     try:
-        try:
-            entry.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(f"{entry}.lock", os.O_RDWR | os.O_CREAT, 0o666)
-            _held.add(handle)
-            locked = _take(handle, entry, say)
-        except OSError as error:
-            raise _unusable(entry.parent, error) from error
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        locked = _has_locks(entry.parent) and _take(lock, entry, say)
+    except OSError as error:
+        raise _unusable(entry.parent, error) from error
+    try:
         yield locked
     finally:
-        if handle in _held:
-            _held.discard(handle)
-            with contextlib.suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_UN)  # closing alone leaves it to a child that has a copy
-            os.close(handle)
+        lock.release()
 
 
 def _machine() -> str:
