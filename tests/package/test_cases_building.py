@@ -414,8 +414,8 @@ def test_the_wheel_under_every_python_that_is_here(wheel, tmp_path, interpreter)
         assert seen.returncode == 0, seen.stdout + seen.stderr
 
 
-LEFT = ["stray.so", "libopapi.so", "a.o", "core.123", "opp/manifest.json", "opp/vendors/old/lib.so", "_contract/gone.json",
-        "link", "notes.txt", "torch/x.pyd"]  # fmt: skip
+LEFT = ["stray.so", "libopapi.so", "a.o", "core.123", "opp/manifest.json", "opp/vendors/old/lib.so",
+        "_contract/gone.json", "link", "notes.txt", "torch/x.pyd"]  # fmt: skip
 PASSED = [".x.swp", ".ipynb_checkpoints/x.py", "x.py~", "x.py.orig", "torch/__pycache__/x.pyc", ".idea/a.xml"]
 
 
