@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from fla_npu import elf, opp
 from fla_npu.manifest import digest
+from in_step import in_step
 
 pytest.importorskip("torch")
 OP, OTHER = "chunk_fwd_h", "f" * 32
@@ -108,9 +109,9 @@ def test_12_every_mix_of_two_builds_is_refused(builds, tmp_path):
     chosen = [c for n in range(1, len(PARTS)) for c in itertools.combinations(PARTS, n)]
     roots = [mix(new, old, parts, tmp_path / str(n)) for n, parts in enumerate(chosen)]
     assert len(roots) == 30 and calls([new, old]) == ["ran", "ran"]
-    for parts, said in zip(chosen, calls(roots), strict=True):
+    for parts, said in in_step(chosen, calls(roots)):
         assert said.startswith(("AbiMismatch", "LaunchError")) and "build" in said, (parts, said)
-    for parts, root in zip(chosen, roots, strict=True):
+    for parts, root in in_step(chosen, roots):
         status, text = look(root)
         assert status in (1, 2) and ("of build" in text or "mixed" in text or "sha256" in text), (
             parts,
@@ -129,7 +130,7 @@ def test_15_every_file_of_the_opp_lost_one_at_a_time(builds, tmp_path):
         roots.append(Path(shutil.copytree(new, tmp_path / str(number))))
         (roots[-1] / name).unlink()
     noticed = set()
-    for name, root, said in zip(files, roots, calls(roots), strict=True):
+    for name, root, said in in_step(files, roots, calls(roots)):
         if said != "ran":
             assert said.startswith(("OppNotFound", "LaunchError", "AbiMismatch")), (name, said)
             assert "no operator library" in said or Path(name).name in said, (name, said)
