@@ -10,7 +10,6 @@ why no general parser (pyelftools) is used: it shows what a file says, the loade
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 __all__ = ["MACHINES", "Elf", "ElfFault", "read_elf"]
@@ -25,8 +24,9 @@ MAX_SEGMENTS, MAX_SYMBOLS, MAX_NOTES, MAX_NAMES = (
 )  # far beyond any real library
 
 LOAD, DYNAMIC, NOTE = 1, 2, 4  # kinds of segments
+EXECUTABLE, WRITABLE = 1, 2  # their flags
 NEEDED, HASH, STRTAB, SYMTAB, RELA, RELASZ, STRSZ, SONAME, RPATH, RUNPATH = 1, 4, 5, 6, 7, 8, 10, 14, 15, 29
-INIT, FINI, JMPREL, PLTRELSZ, INIT_ARRAY, INIT_ARRAYSZ = 12, 13, 23, 2, 25, 27
+INIT, FINI, TEXTREL, JMPREL, PLTRELSZ, INIT_ARRAY, INIT_ARRAYSZ = 12, 13, 22, 23, 2, 25, 27
 GNU_HASH, VERSYM = 0x6FFFFEF5, 0x6FFFFFF0
 FUNCTIONS = {0, 2, 10}  # no type, function, GNU's indirect function
 VISIBLE = {0, 3}  # default, protected
@@ -137,6 +137,7 @@ class _Reader:
     def read(self) -> Elf:
         self.read_segments()
         self.check_sections()
+        self.read_relocations()
         self.count = self.count_symbols()
         self.read_symbols()
         self.check_entries()
@@ -213,15 +214,24 @@ class _Reader:
         return self.names[offset:end].decode("utf-8", "replace")
 
     def check_sections(self) -> None:
-        """No loader needs sections; a table that does not fit shows that the end of the file is gone."""
+        """No loader needs sections; where they contradict the segments, bytes are gone or were put in."""
         (start,), (size, count, names) = self.at("<Q", 40), self.at("<HHH", 58)
         if start == 0:
             return
         if size != 64 or names >= max(count, 1):
             raise ElfFault(f"is damaged: {count} section headers of {size} bytes, names in number {names}")
-        for entry in struct.iter_unpack("<IIQQQQIIQQ", self.table(start, count, size, "its section header")):
-            if entry[1] not in (0, 8) and entry[4] + entry[5] > len(self.data):  # 0: none, 8: without bytes
+        for number, entry in enumerate(
+            struct.iter_unpack("<IIQQQQIIQQ", self.table(start, count, size, "its section header"))
+        ):
+            _, kind, flags, address, offset, length, *_ = entry
+            if number == 0 and (kind or address or offset):
+                raise ElfFault("is damaged: its section headers do not begin with an empty one")
+            if kind in (0, 8) or not length:  # none, or without bytes
+                continue
+            if offset + length > len(self.data):
                 raise ElfFault("is damaged or truncated: a section lies outside of the file")
+            if flags & 2 and self.place(address, "a section", length) != offset:
+                raise ElfFault(f"is damaged: a section at {offset} and its segment contradict each other")
 
     # A stripped library has no section that says how many symbols there are.
     def count_symbols(self) -> int:
@@ -237,7 +247,7 @@ class _Reader:
         else:
             raise ElfFault("has no table of hashes: a loader finds no symbol in it")
         if not self.hashes:
-            count = max([count, *(number + 1 for _, number in self.relocations())])
+            count = max(count, self.last_needed + 1)
         if count > MAX_SYMBOLS:
             raise ElfFault(f"is damaged: it claims to have {count} symbols")
         return count
@@ -283,7 +293,7 @@ class _Reader:
             raise ElfFault(f"is damaged: its hash table does not lead to {name}")
         if bind == 0 or visibility not in VISIBLE:
             return
-        if kind in (2, 10) and section < FIRST_RESERVED and not self.in_memory(value, executable=True):
+        if kind in (2, 10) and section < FIRST_RESERVED and not self.in_memory(value, EXECUTABLE):
             raise ElfFault(f"is damaged: the function {name} lies outside of its code")
         if versions[number] > 0x8001:
             self.elf.old.add(name)  # the top bit: found by its version only
@@ -293,27 +303,34 @@ class _Reader:
             offset = self.place(value, "its build id", 32)
             self.elf.build_id = self.data[offset : offset + 32].split(b"\0")[0].decode("ascii", "replace")
 
-    def in_memory(self, address: int, executable: bool = False) -> bool:
-        return any(s <= address < s + m and (f & 1 or not executable) for s, _, _, m, f in self.loads)
+    def in_memory(self, address: int, flag: int) -> bool:
+        """Is it an address of a segment that is to be run, or that may be written to?"""
+        return any(
+            start <= address < start + size and flags & flag for start, _, _, size, flags in self.loads
+        )
 
-    def relocations(self) -> Iterator[tuple[int, int]]:
-        """(address written to, number of the symbol) of every relocation but the empty ones."""
+    def read_relocations(self) -> None:
+        """Between which addresses a loader writes while it opens the library, and the last symbol it needs for it."""
+        low, high, last = 1 << 64, -1, 0
         for table, size in ((RELA, RELASZ), (JMPREL, PLTRELSZ)):
             if self.dynamic.get(size):
                 start = self.place(self.dynamic.get(table, 0), "the table of relocations")
                 entries = self.table(start, self.dynamic[size] // 24, 24, "its table of relocations")
                 for where, info, _ in struct.iter_unpack("<QQq", entries):
-                    if info & 0xFFFFFFFF:
-                        yield where, info >> 32
+                    if info & 0xFFFFFFFF:  # 0: nothing to do
+                        low, high, last = min(low, where), max(high, where), max(last, info >> 32)
+        # It asks nobody: a damaged entry makes it write to any place of the process.
+        writable = EXECUTABLE if TEXTREL in self.dynamic else WRITABLE
+        if high >= 0 and not (self.in_memory(low, writable) and self.in_memory(high, writable)):
+            raise ElfFault(f"is damaged: relocations from {low:#x} to {high:#x} are outside of its data")
+        self.last_needed = last
 
     def check_entries(self) -> None:
-        """What a loader writes to, and calls, while it opens the library."""
-        # It checks neither: a damaged entry makes it write, or jump, to any place of the process.
-        for where, number in self.relocations():
-            if not self.in_memory(where) or number >= self.count:
-                raise ElfFault(f"is damaged: a relocation at {where:#x} with symbol {number}")
+        """What a loader calls while it opens the library."""
+        if self.last_needed >= self.count:
+            raise ElfFault(f"is damaged: a relocation needs symbol {self.last_needed} of {self.count}")
         for tag in (INIT, FINI):
-            if self.dynamic.get(tag) and not self.in_memory(self.dynamic[tag], executable=True):
+            if self.dynamic.get(tag) and not self.in_memory(self.dynamic[tag], EXECUTABLE):
                 raise ElfFault("is damaged: what is run at load lies outside of its code")
         if self.dynamic.get(INIT_ARRAYSZ):
             self.place(self.dynamic.get(INIT_ARRAY, 0), "what is run at load", self.dynamic[INIT_ARRAYSZ])
