@@ -159,12 +159,25 @@ def _manifests(root: Path, vendors: list[Path]) -> dict[Path, dict]:
 
 
 def _odd(text: str) -> str:
-    """A hint at what a shell leaves in a variable and nobody expands afterwards."""
+    """A hint at what a shell leaves in a variable, or a hand puts there."""
+    quotes = "'\"\u2018\u2019\u201c\u201d"
+    if not text.isprintable():
+        return f"; it has a character that is not shown: {text!a}"
     if text != text.strip():
         return "; there is a space at its end or beginning"
-    if text[:1] in "'\"" and text[:1] == text[-1:]:
+    if text[:1] in quotes and text[-1:] in quotes:
         return "; the quotation marks are part of the path"
-    return "; '~' and '$' are not expanded here, write the path in full" if text[:1] in "~$" else ""
+    if text[:1] in "~$":
+        return "; '~' and '$' are not expanded here, write the path in full"
+    return "; one path is looked for here, not several with ':'" if ":/" in text else ""
+
+
+def _below(path: Path) -> str:
+    """A hint for a path that goes too far, or is a package that is not installed."""
+    if path.name.endswith((".whl", ".run", ".tar.gz")):
+        return f"; it is a package, install it: fla-npu opp install {path}"
+    vendor = next((p for p in path.parents if (p / LIBRARY).is_file()), None)
+    return f"; the vendor directory is {vendor}" if vendor else ""
 
 
 def _exchange(path: Path) -> list[tuple[int, int]]:
@@ -209,7 +222,7 @@ def _inspect(source: str, path: Path) -> Place:
             except (FileNotFoundError, NotADirectoryError):
                 continue
         if not usable:
-            place.state = f"holds no operator library ({LIBRARY} below a vendor directory)"
+            place.state = f"holds no operator library ({LIBRARY} below a vendor directory)" + _below(path)
             return place
         for vendor in usable:
             if not os.access(vendor / LIBRARY, os.R_OK):
@@ -223,7 +236,7 @@ def _inspect(source: str, path: Path) -> Place:
     except FileNotFoundError:
         place.state = "no such directory" + _odd(place.path)
     except NotADirectoryError:
-        place.state = "not a directory"
+        place.state = "not a directory" + _below(path)
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
         place.state = f"can't be read: {getattr(error, 'strerror', None) or error}"
     return place

@@ -375,12 +375,28 @@ def test_path_variables_in_odd_forms(clean, fake):
 @pytest.mark.parametrize(
     "form, hint",
     [(" {}", "space at its end"), ("'{}'", "quotation marks are part"), ('"{}"', "quotation marks are part"),
-     ("~{}", "not expanded"), ("$HOME{}", "not expanded")],
+     ("~{}", "not expanded"), ("$HOME{}", "not expanded"), ("{}\n", r"not shown: '/.*\\n'"), ("\t{}", "not shown"),
+     ("{}\r", "not shown"), ("\u200b{}", "not shown.*u200b"), ("\u201c{}\u201d", "quotation marks are part"),
+     ("{}/op_api", "the vendor directory is"), ("{}/op_api/lib/libcust_opapi.so", "the vendor directory is")],
 )  # fmt: skip
 def test_what_a_shell_left_in_a_variable_is_explained(clean, fake, form, hint):
     clean.setenv("ASCEND_CUSTOM_OPP_PATH", form.replace("{}", str(fake.vendor)))
     with pytest.raises(errors.OppNotFound, match=hint):
         opp.find()
+
+
+def test_one_path_where_one_is_asked_for(clean, fake, tmp_path):
+    """Several with a colon, a package that nobody installed, another file: said, and what to do."""
+    package = tmp_path / "fla_npu-1.0-linux_x86_64.run"
+    package.touch()
+    for text, hint in (
+        (f"{fake.root}:{fake.root}", "not several"),
+        (package, f"opp install {package}"),
+        ("/dev/null", "not a dir"),
+    ):
+        clean.setenv("FLA_NPU_OPP_PATH", str(text))
+        with pytest.raises(errors.OppNotFound, match=hint):
+            opp.find()
 
 
 def test_200_entries_in_a_path_variable(clean, fake, tmp_path):
