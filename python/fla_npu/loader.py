@@ -188,10 +188,13 @@ def _refuse_placeholders(chosen: _opp.Opp) -> None:
 
 
 def _dlopen(path: Path | str, what: str) -> ctypes.CDLL:
+    machine, here = "", os.uname().machine
     try:
         if isinstance(path, Path):
             # The system's loader maps a damaged library without complaint, and the process dies of it.
-            if read_elf(read_file(path)).soname == ALIAS:
+            elf = read_elf(read_file(path))
+            machine = elf.machine
+            if elf.soname == ALIAS:
                 raise OSError(f"it calls itself {ALIAS} and would be taken for CANN's library of that name")
         return ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
     except PermissionError as error:
@@ -202,6 +205,8 @@ def _dlopen(path: Path | str, what: str) -> ctypes.CDLL:
     except (OSError, UnicodeDecodeError, ElfFault) as error:
         text = repr(error.object) if isinstance(error, UnicodeDecodeError) else str(error)
         text = f"it {text}" if isinstance(error, ElfFault) else text
+        if machine not in ("", here):  # of which the system's loader says that there is no such file
+            text = f"it is for {machine}, this machine is {here}"
         if "cannot open shared object" in text and not text.startswith(str(path)):
             raise OppNotFound(
                 f"{what} {path} needs a library that is not there: {text}. For a CANN build, source "

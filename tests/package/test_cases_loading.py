@@ -285,8 +285,9 @@ def test_11_another_chip_is_named_with_ours_before_the_first_operator(clean, loo
     assert look(vendor).data["vendors"][0]["socs"] == ["ascend910_93"]
 
 
+OTHER_MACHINE = {"x86_64": 62, "aarch64": 183}[fake_opp.OTHER_ARCH]
 FOREIGN_ELF = {
-    "another machine": lambda data: data[:18] + b"\xb7\0" + data[20:],
+    "another machine": lambda data: data[:18] + bytes([OTHER_MACHINE, 0]) + data[20:],
     "32 bits": lambda data: data[:4] + b"\1" + data[5:],
     "big endian": lambda data: data[:5] + b"\2" + data[6:],
     "a program's object": lambda data: data[:16] + b"\1\0" + data[18:],
@@ -301,8 +302,10 @@ def test_12_a_foreign_or_cut_library_is_explained(clean, look, fake, tmp_path, h
     library = root / "vendors/fla_npu/op_api/lib/libcust_opapi.so"
     library.write_bytes(FOREIGN_ELF[how](library.read_bytes()))
     choose(clean, root)
-    with pytest.raises(errors.AbiMismatch, match="It is damaged or built for another machine"):
+    with pytest.raises(errors.AbiMismatch, match="It is damaged or built for another machine") as caught:
         loader.bind("chunk_fwd_h")
+    told = f"it is for {fake_opp.OTHER_ARCH}, this machine is {fake_opp.ARCH}" in str(caught.value)
+    assert told == (how == "another machine")
     seen = look(root)
     assert seen.status == (1 if how == "another machine" else 2) and "libcust_opapi.so" in seen.text
 
