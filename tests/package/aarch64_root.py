@@ -28,6 +28,9 @@ WHEELS = (
     "pyelftools", "rich", "markdown-it-py", "mdurl",
 )  # fmt: skip
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("FLA_NPU", "ASCEND", "PYTHON"))}
+ENVIRONMENT["PATH"] = os.pathsep.join(
+    [str(Path(sys.executable).parent), ENVIRONMENT.get("PATH", "")]
+)  # its cmake
 
 
 def emulator() -> str:
