@@ -17,6 +17,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "python"))
+from fla_npu import machine  # noqa: E402
+
 VERSION = "0.1.0"
 BACKENDS = ("auto", "twin", "cann")
 SOCS = ("ascend910b", "ascend910_93")
@@ -98,9 +101,6 @@ def choose_kernel_options(text: str, backend: str) -> list[str]:
 
 def jobs() -> int:
     """Parallel jobs: what MAX_JOBS says, else one per CPU of the process or container, as far as 2 GiB each go."""
-    sys.path.insert(0, str(ROOT / "python"))
-    from fla_npu import machine
-
     return machine.jobs(2 << 30)
 
 

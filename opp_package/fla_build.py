@@ -18,8 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from build_config import ConfigError, decide, jobs
-from fla_npu.manylinux import prepare_cross, retag
-from fla_npu.owner import refuse_leftovers
+from fla_npu import manylinux, owner
 from scikit_build_core import build as backend
 
 OPTIONS = ("FLA_NPU_BACKEND", "FLA_NPU_SOC", "FLA_NPU_OPS", "FLA_NPU_KERNEL_OPTIONS")
@@ -28,11 +27,9 @@ OPTIONS = ("FLA_NPU_BACKEND", "FLA_NPU_SOC", "FLA_NPU_OPS", "FLA_NPU_KERNEL_OPTI
 def _settings(config_settings: dict | None) -> dict:
     """The settings left for scikit-build-core, after ours went to the environment."""
     left = dict(config_settings or {})
-    for name in OPTIONS:
-        for key in (name, f"cmake.define.{name}"):
-            if key in left:
-                os.environ[name] = str(left.pop(key))
-    prepare_cross(left, os.environ)
+    for key in [key for name in OPTIONS for key in (name, f"cmake.define.{name}") if key in left]:
+        os.environ[key.removeprefix("cmake.define.")] = str(left.pop(key))
+    manylinux.prepare_cross(left, os.environ)
     os.environ["CMAKE_BUILD_PARALLEL_LEVEL"] = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(jobs())
     return left
 
@@ -42,7 +39,7 @@ def _checked(config_settings: dict | None) -> dict:
     left = _settings(config_settings)
     if "inplace" in (left.get("editable.mode"), os.environ.get("SKBUILD_EDITABLE_MODE")):
         raise SystemExit("fla-npu: editable.mode = inplace leaves out the step that packs the OPP; drop it")
-    refuse_leftovers(Path(__file__).resolve().parents[1] / "python/fla_npu")
+    owner.refuse_leftovers(Path(__file__).resolve().parents[1] / "python/fla_npu")
     try:
         decide(*(os.environ.get(name, "") for name in OPTIONS))
     except ConfigError as error:
@@ -60,7 +57,7 @@ def _hook(name: str, place: int, prepare: Callable[[dict | None], dict]) -> Call
         else:
             others["config_settings"] = prepare(config_settings)
         made = getattr(backend, name)(*values, **others)
-        return retag(Path(values[0], made)).name if name == "build_wheel" else made
+        return manylinux.retag(Path(values[0], made)).name if name == "build_wheel" else made
 
     return call
 

@@ -439,8 +439,13 @@ def test_22_what_was_left_in_the_checkout_is_refused_by_name(tmp_path, name):
 @full
 def test_22_strays_around_and_inside_the_package(source, wheel, tmp_path):
     """Other packages in the source root, environments, an editor's files: the same wheel, one name at its top."""
-    strays = ["stray.py", "stray_pkg/__init__.py", "python/other/__init__.py", "env/lib/python3/site-packages/x.py", "setup.cfg",
-              *(f"python/fla_npu/{name}" for name in PASSED)]  # fmt: skip
+    strays = [
+        "stray.py",
+        "stray_pkg/__init__.py",
+        "python/other/__init__.py",
+        "env/lib/python3/site-packages/x.py",
+    ]
+    strays += ["setup.cfg", *(f"python/fla_npu/{name}" for name in PASSED)]
     made = []
     try:
         for name in strays:
