@@ -108,18 +108,21 @@ plan_order() {
 }
 copy_config() { cp -pL "$config" "$1" && chmod u+w "$1"; }
 
-# The text of file $1 becomes config.ini, which keeps its owner, its mode, and what it is: a file or a link.
-write_config() {
-    if [ -L "$config" ]; then
-        cat "$1" >"$config"
-    elif [ -f "$config" ]; then
+# The text of file $1 becomes config.ini, which keeps its owner, its mode, and what it is: a file or a link. All
+# that needs room on the disk is done beforehand.
+prepare_config() {
+    [ ! -L "$config" ] || return 0
+    mode=''
+    if [ -f "$config" ]; then
         mode=$(stat -c %a "$config")
-        copy_config "$vendors/.fla_npu.config" && cat "$1" >"$vendors/.fla_npu.config"
-        chmod "$mode" "$vendors/.fla_npu.config" && mv -f "$vendors/.fla_npu.config" "$config"
-    else
-        cat "$1" >"$vendors/.fla_npu.config" && mv -f "$vendors/.fla_npu.config" "$config"
+        copy_config "$vendors/.fla_npu.config" || return 1
     fi
+    cat "$1" >"$vendors/.fla_npu.config" && [ -z "$mode" ] || chmod "$mode" "$vendors/.fla_npu.config"
 }
+commit_config() {
+    if [ -L "$config" ]; then cat "$1" >"$config"; else mv -f "$vendors/.fla_npu.config" "$config"; fi
+}
+write_config() { prepare_config "$1" && commit_config "$1"; }
 
 # Takes $vendors/fla_npu out of config.ini. When nobody wrote to it since, it is what it was, byte for byte.
 leave_order() {
@@ -206,7 +209,7 @@ remove_directories() {
     done
 }
 clear_up() {
-    rm -rf "$new"
+    rm -rf "$new" "$vendors/.fla_npu.config"
     [ -e "$vendors/fla_npu" ] || remove_directories
 }
 
@@ -249,12 +252,16 @@ install_tree() {
     for shell in bash csh fish; do
         "env_$shell" "$vendors/fla_npu" "$kind" >"$new/bin/set_env.$shell" || die "$full"
     done
-    plan_order "$new" || die "$full"
+    plan_order "$new" && prepare_config "$new/.config.after" || die "$full"
     old="$vendors/.fla_npu.old" # who looks between these two renames waits for the second
     [ ! -e "$vendors/fla_npu" ] || mv "$vendors/fla_npu" "$old"
     mv "$new" "$vendors/fla_npu"
     rm -rf "$old" "$vendors/.fla_npu.created"
-    cmp -s "$vendors/fla_npu/.config.after" "$config" || write_config "$vendors/fla_npu/.config.after" || die "$full"
+    if cmp -s "$vendors/fla_npu/.config.after" "$config"; then
+        rm -f "$vendors/.fla_npu.config"
+    else
+        commit_config "$vendors/fla_npu/.config.after" || die "$full"
+    fi
     say "installed $about in $vendors/fla_npu"
 }
 

@@ -187,6 +187,47 @@ def test_killed_at_every_step(home, release, tmp_path, wrappers, what, then):  #
 
 
 @full
+@root_only
+@pytest.mark.parametrize("what", ["first", "upgrade"])
+def test_a_disk_that_is_full_at_any_step(home, release, tmp_path, what):  # noqa: F811
+    """From no room at all to enough, a page at a time: what was there stays as it was, or the whole OPP is there."""
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)], capture_output=True
+    ).returncode:
+        pytest.skip("no right to mount a tmpfs")
+    try:
+        place, filler = small / "place", small / "filler"
+        config = place / "vendors/config.ini"
+        config.parent.mkdir(parents=True)
+        config.write_text("load_priority=other\n")
+        if what == "upgrade":
+            vendors.install(release, place)
+        before = state(place)
+        for room in range(0, 200, 4):
+            filler.write_bytes(b"")
+            free = shutil.disk_usage(small).free
+            filler.write_bytes(bytes(max(0, free - (room << 10))))
+            try:
+                vendors.install(release, place)
+                break
+            except vendors.InstallError as error:
+                assert (
+                    "is the disk full" in str(error)
+                    or "No space left" in str(error)
+                    or "cannot make" in str(error)
+                )
+            assert state(place) == before, room
+        assert room > 20 and opp._look("test", place).opp
+        filler.unlink()
+        vendors.remove(place)
+        assert config.read_text() == "load_priority=other\n" and len(list(config.parent.iterdir())) == 1
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+@full
 def test_installing_and_removing_at_once(home, release, tmp_path):  # noqa: F811
     """Twelve of each in one place, which comes and goes: none fails but for 'there is no fla_npu'; no trace."""
     place = tmp_path / "place/opp"
