@@ -28,27 +28,19 @@ FAULT = re.compile(r"\*\*\*|\berror\b|\bfailed\b|No such file", re.I)
 
 def steps(build: Path, config: dict, cmake: str, settings: list[str]) -> list[tuple[str, list]]:
     """(name, command), in order. What newer toolkits do in one function, older ones take three steps for."""
-    made, asc = build / "cann/build", config["cann_asc"]
+    cann, made, asc = build / "cann", build / "cann/build", config["cann_asc"]
     template = "" if asc else Path(config["cann_home"], TEMPLATE).parent
     # Makefiles: the toolkit's scripts pass $(MAKE) on.
-    configure = [
-        cmake,
-        "-G",
-        "Unix Makefiles",
-        "-C",
-        build / "cann/options.cmake",
-        "-S",
-        build / "cann/project",
-    ]
+    configure = [cmake, "-GUnix Makefiles", "-C", cann / "options.cmake", "-S", cann / "project", "-B", made]
     older = [
-        ("configure", [*configure, "-B", made, "-DFLA_STAGE=registrations"]),
+        ("configure", [*configure, "-DFLA_STAGE=registrations"]),
         ("registrations", [cmake, "--build", made, "--target", "ascend_all_ops"]),
         ("opbuild", [cmake, "--build", made, "--target", "fla_opbuild"]),
     ]
     return [
         ("lay out", [sys.executable, ASCENDC / "codegen/cann_project.py", build, template, *settings]),
         *([] if asc else older),
-        ("configure package", [*configure, "-B", made, "-DFLA_STAGE=package"]),
+        ("configure package", [*configure, "-DFLA_STAGE=package"]),
         ("host side", [cmake, "--build", made]),
         ("kernels", [cmake, "--build", made, "--target", "binary"]),
         ("install", [cmake, "--install", made]),

@@ -89,7 +89,7 @@ if("${FLA_STAGE}" STREQUAL "registrations")
   return()
 endif()
 
-# 2. Host libraries. With their build goes ops-info, made from what opbuild wrote.
+# 2. Host libraries. With their build go ops-info and the list of operators, made from what opbuild wrote.
 set_target_properties(ascend_all_ops PROPERTIES EXCLUDE_FROM_ALL ON)
 foreach(kind optiling op_proto)
   add_library(cust_${kind} SHARED ${registrations} ${FLA_BUILD_ID_SOURCE})
@@ -106,8 +106,10 @@ add_library(cust_opapi SHARED ${api} ${FLA_BUILD_ID_SOURCE})
 target_link_libraries(cust_opapi PRIVATE intf_pub ascendcl nnopbase)
 fla_no_soname()
 
-# 3. Kernels: every dtype combination, both cores, by the toolkit's compile script.
+# 3. Kernels: every dtype combination, both cores, by the toolkit's compile script. Beside a copy of the
+# sources it puts what compiles them on line.
 set(binary ${CMAKE_CURRENT_BINARY_DIR}/binary)
+file(COPY op_kernel/ DESTINATION ${binary}/dynamic)
 set(util ${ASCEND_PYTHON_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/util)
 add_custom_target(binary)
 foreach(soc IN LISTS ASCEND_COMPUTE_UNIT)
@@ -122,13 +124,17 @@ foreach(soc IN LISTS ASCEND_COMPUTE_UNIT)
   add_dependencies(binary ascendc_bin_${soc}_gen_ops_config)
   foreach(op op_type IN ZIP_LISTS FLA_OPS FLA_OP_TYPES)
     add_simple_kernel_compile(OP_TYPE ${op_type} SRC ${CMAKE_SOURCE_DIR}/op_kernel/${op}.cpp
-      COMPUTE_UNIT ${soc} JSON_FILE ${info} OUT_DIR ${binary} OPTIONS ${FLA_KERNEL_OPTIONS})
+      COMPUTE_UNIT ${soc} JSON_FILE ${info} OUT_DIR ${binary} DYNAMIC_PATH ${binary}/dynamic
+      OPTIONS ${FLA_KERNEL_OPTIONS})
   endforeach()
   install(DIRECTORY ${binary}/${soc}/ DESTINATION ${impl}/kernel/${soc})
 endforeach()
 
 # 4. The layout of a custom OPP.
 set(arch ${CMAKE_SYSTEM_PROCESSOR})
+add_npu_support_target(TARGET npu_supported_ops OPS_INFO_DIR ${ASCEND_AUTOGEN_PATH}
+  OUT_DIR ${CMAKE_CURRENT_BINARY_DIR}/info INSTALL_DIR ${vendor}/framework/${ASCEND_FRAMEWORK_TYPE})
+install(DIRECTORY ${binary}/dynamic DESTINATION ${impl}/${vendor_name}_impl)
 install(DIRECTORY ${binary}/config/ DESTINATION ${impl}/kernel/config)
 install(TARGETS cust_optiling LIBRARY DESTINATION ${impl}/op_tiling/lib/linux/${arch})
 install(FILES $<TARGET_FILE:cust_optiling> DESTINATION ${impl}/op_tiling RENAME liboptiling.so)

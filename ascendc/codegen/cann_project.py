@@ -101,7 +101,7 @@ def options(build: Path, config: dict, settings: list[str]) -> str:
         "ASCEND_CANN_PACKAGE_PATH": config["cann_home"],
         "ASCEND_PYTHON_EXECUTABLE": sys.executable,
         "ASCEND_COMPUTE_UNIT": ";".join(config["socs"]),
-        "ENABLE_SOURCE_PACKAGE": "OFF",
+        "ENABLE_SOURCE_PACKAGE": "ON",
         "ENABLE_BINARY_PACKAGE": "ON",
         "FLA_KERNEL_OPTIONS": ";".join(config["kernel_options"]),
         "FLA_BUILD_ID_SOURCE": f"{build}/build_id.cpp",
@@ -114,13 +114,8 @@ def prepare(cann: Path, settings: str) -> None:
     """Keep what this toolkit compiled, and its cache while the settings are the same; nothing half done."""
     made, kept = cann / "build", cann / "options.cmake"
     before = kept.read_text() if kept.is_file() else ""
-    stale = [
-        cann / "install",
-        cann / "project/cmake",
-        made / "autogen",
-        made / "binary",
-        made / "fla_kernels",
-    ]
+    stale = [cann / "install", cann / "project/cmake"]
+    stale += [made / name for name in ("autogen", "info", "binary", "fla_kernels")]
     # The kernel compiler works in <OpType>_<chip>, and stops where one that was killed left such a folder.
     stale += made.glob("*_ascend*")
     if before.partition("\n")[0] != settings.partition("\n")[0]:

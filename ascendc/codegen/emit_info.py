@@ -20,7 +20,7 @@ INFO_DTYPES = {
     "float16": "float16",
     "int32": "int32",
     "int64": "int64",
-    "bfloat16": "bf16",
+    "bfloat16": "bfloat16",
 }
 INFO_TYPES = {"double": "float"}  # an attribute of an OpDef has no double
 ND = 2

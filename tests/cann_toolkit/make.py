@@ -94,6 +94,7 @@ def make(home: Path, style: str = "template") -> Path:
         shutil.copytree(HERE / "template", home / TEMPLATE)
         for name, program in SCRIPTS.items():
             script(home, f"{TEMPLATE}/cmake/util/{name}.py", program)
+        script(home, f"{TEMPLATE}/cmake/util/gen_ops_filter.sh", "gen_ops_filter")
         script(home, "toolkit/tools/opbuild/op_build", "op_build")
         # CANN 8.1 has this one apart from the others.
         apart = home / "aarch64-linux/ascendc/include/highlevel_api"

@@ -7,9 +7,9 @@ build then fails, says which step it was, and leaves no wheel and no twin.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -19,6 +19,7 @@ from pathlib import Path
 
 import fake_cann
 import pytest
+from recorded_toolkit import make_toolkit
 
 ROOT = Path(__file__).resolve().parents[2]
 OPS = {"chunk_fwd_h": "ChunkFwdH", "chunk_kda_fwd_finalize": "ChunkKdaFwdFinalize"}
@@ -34,13 +35,6 @@ ENVIRONMENT["PATH"] = f"{Path(sys.executable).parent}:{ENVIRONMENT['PATH']}"
 def run(*command: object, **environment: object) -> subprocess.CompletedProcess:
     env = ENVIRONMENT | {key: str(value) for key, value in environment.items()}
     return subprocess.run([str(c) for c in command], capture_output=True, text=True, env=env)
-
-
-def make_toolkit(home: Path, style: str) -> Path:
-    place = importlib.util.spec_from_file_location("recorded_make", ROOT / "tests/cann_toolkit/make.py")
-    module = importlib.util.module_from_spec(place)
-    place.loader.exec_module(module)
-    return module.make(home, style)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +90,7 @@ def files_of(root: Path) -> list[str]:
     return sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file())
 
 
-def expected_tree(arch: str = "x86_64") -> list[str]:
+def expected_tree(arch: str = platform.machine()) -> list[str]:
     """The layout of a custom OPP: libraries, headers, and per chip the kernels with their descriptions."""
     found = [
         "manifest.json",
@@ -108,6 +102,13 @@ def expected_tree(arch: str = "x86_64") -> list[str]:
     found += [f"{IMPL}op_tiling/lib/linux/{arch}/libcust_opmaster_rt2.0.so"]
     found += [f"{VENDOR}op_proto/lib/linux/{arch}/libcust_opsproto_rt2.0.so"]
     found += [f"{VENDOR}op_api/include/aclnn_{op}.h" for op in OPS]
+    found += [VENDOR + "framework/plugin/npu_supported_ops.json"]
+    headers = {
+        p.name for where in ("kernel/*.h", "stages/*/*.h") for p in (ROOT / "ascendc/common").glob(where)
+    }
+    headers |= {p.name for op in OPS for p in (ROOT / f"ascendc/ops/{op}/op_kernel").glob("*.h")}
+    online = [*headers, *(op + suffix for op in OPS for suffix in (".cpp", ".py"))]
+    found += [f"{IMPL}fla_npu_impl/dynamic/{name}" for name in online]
     for soc in SOCS:
         found += [f"{IMPL}config/{soc}/aic-{soc}-ops-info.json"]
         found += [f"{IMPL}kernel/config/{soc}/binary_info_config.json"]
@@ -154,6 +155,18 @@ def test_metadata_is_what_the_contracts_say(opp):
                     assert same, (op, key, field, there, value)
 
 
+def test_sources_for_compilation_on_line_are_whole(opp):
+    """Every include of a kernel lies beside it, once; the wrappers and the list name every operator."""
+    dynamic = opp / IMPL / "fla_npu_impl/dynamic"
+    for path in [*dynamic.glob("*.cpp"), *dynamic.glob("*.h")]:
+        for name in re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.M):
+            assert (dynamic / name).is_file() or name == "kernel_operator.h", (path.name, name)
+    for op, op_type in OPS.items():
+        assert op_type in (dynamic / f"{op}.py").read_text()
+    listed = json.loads((opp / VENDOR / "framework/plugin/npu_supported_ops.json").read_text())
+    assert listed == {op_type: {"isGray": False, "isHeavy": False} for op_type in OPS.values()}
+
+
 def test_check_symbols_finds_placeholders_and_nothing_else(wheel, look):
     for op in OPS:
         seen = look(wheel, op=op)
@@ -183,6 +196,7 @@ def test_what_the_toolkit_was_asked(wheel, template):
             "make"
         )
         assert call["config_ini"].endswith(f"aic-{call['compute_unit']}-ops-info.ini")
+        assert call["dynamic_dir"].endswith("/binary/dynamic")
     for soc in SOCS:
         assert [a for a in recorded(template, "ascendc_ops_config") if a[3] == soc]
 
@@ -212,7 +226,7 @@ def test_newer_toolkit_makes_the_same_tree(source, newer, opp, tmp_path):
     done = run("cmake", "--build", tmp_path / "build", ASCEND_HOME_PATH=newer)
     assert done.returncode == 0, done.stdout[-3000:]
     made = without_hash(files_of(tmp_path / "build/package/opp"))
-    assert made == [name for name in expected_tree() if not re.search(r"chunk_fwd_h\b", name)]
+    assert made == [name for name in expected_tree() if "chunk_fwd_h" not in name]
     manifest = json.loads((tmp_path / "build/package/opp/manifest.json").read_text())
     assert manifest["version"].endswith("+cann8.5.ascend910b.ascend910.93")
     order = [json.loads(line)["program"] for line in (newer / "record.jsonl").read_text().splitlines()]
@@ -221,6 +235,17 @@ def test_newer_toolkit_makes_the_same_tree(source, newer, opp, tmp_path):
         "npu_op_package", "npu_op_code_gen", "op_build", "npu_op_library", "npu_op_kernel_library",
         "npu_op_package_add",
     ]  # fmt: skip
+    # A kernel that changed: its copy, too, although the toolkit copies once.
+    header = source / "ascendc/common/kernel/vec_tile.h"
+    before = header.read_text()
+    header.write_text(before + "// changed\n")
+    try:
+        done = run("cmake", "--build", tmp_path / "build", ASCEND_HOME_PATH=newer)
+        assert done.returncode == 0, done.stdout[-3000:]
+        copied = tmp_path / "build/package/opp" / IMPL / "fla_npu_impl/dynamic/vec_tile.h"
+        assert copied.read_text().endswith("// changed\n")
+    finally:
+        header.write_text(before)
     library = (tmp_path / "build/package/opp" / VENDOR / "op_api/lib/libcust_opapi.so").read_bytes()
     assert b"aclnnChunkKdaFwdFinalizeGetWorkspaceSize" in library
 
@@ -331,11 +356,21 @@ BREAKS = {
         "pack",
         f"kernel/ascend910b/{BROKEN}/{OPS[BROKEN]}_*.o is not in the tree",
     ),
+    "21 a wrapper for compilation on line": (
+        lambda s, h: {"FLA_RECORDED_FAULT": f"wrapper:{OPS[BROKEN]}"},
+        "pack",
+        f"fla_npu_impl/dynamic/{BROKEN}.py is not in the tree",
+    ),
+    "22 the list of operators": (
+        lambda s, h: {"FLA_RECORDED_FAULT": "filter"},
+        "host side",
+        "gen_ops_filter",
+    ),
 }
 
 
 # Outputs that are made anew, as in a fresh build.
-ANEW = {"11": "CMakeFiles/cust_opapi.dir/op_api", "12": "libcust_opapi.so", "13": "info"}
+ANEW = {"11": "CMakeFiles/cust_opapi.dir/op_api", "12": "libcust_opapi.so"}
 
 
 @pytest.mark.parametrize("broken", BREAKS)

@@ -218,7 +218,13 @@ def test_what_is_left_of_an_earlier_build(source, template, tmp_path):
     assert (functions / "util/gen.sh").stat().st_mode & 0o100
     compiled, cache = leave("CMakeFiles/object.o", "CMakeCache.txt")
     # The last is the compiler's working folder of an operator: it does not start where a killed one left it.
-    stale = leave("autogen/aic.ini", "binary/x.o", "fla_kernels/x.o", "ChunkFwdH_ascend910_93/kernel_0/x")
+    stale = leave(
+        "autogen/aic.ini",
+        "info/aic.json",
+        "binary/x.o",
+        "fla_kernels/x.o",
+        "ChunkFwdH_ascend910_93/kernel_0/x",
+    )
     (functions / "util/of_another_toolkit.py").touch()
     assert not lay_out(source, tmp_path / "build", template=template)
     assert compiled.exists() and cache.exists()

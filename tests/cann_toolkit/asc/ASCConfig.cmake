@@ -134,6 +134,22 @@ function(standin_kernels package library)
   endforeach()
   get_property(autogen GLOBAL PROPERTY standin_autogen)
   set(out ${CMAKE_BINARY_DIR}/${library}/binary)
+  # The sources are copied once: the stamp is no output of theirs.
+  set(copied ${CMAKE_BINARY_DIR}/autogen/copy_kernel_src.timestamp)
+  add_custom_command(OUTPUT ${copied} COMMAND ${STANDIN_TOOL} copy_kernel_src ${base} ${out}/dynamic
+    COMMAND ${CMAKE_COMMAND} -E touch ${copied})
+  add_custom_target(${library}_copy_kernel_srcs DEPENDS ${copied})
+  get_property(source_package GLOBAL PROPERTY standin_ENABLE_SOURCE_PACKAGE)
+  if(source_package)
+    standin_install(place op_impl/ai_core/tbe/${package}_impl/dynamic)
+    install(DIRECTORY ${out}/dynamic/ DESTINATION ${place})
+  endif()
+  set(listed ${CMAKE_BINARY_DIR}/${library}/npu_supported_ops.json)
+  add_custom_target(${package}_npu_supported_ops ALL
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/${library}
+    COMMAND ${STANDIN_TOOL} gen_ops_filter ${autogen} ${CMAKE_BINARY_DIR}/${library})
+  standin_install(place framework/plugin)
+  install(FILES ${listed} DESTINATION ${place})
   add_custom_target(binary)
   foreach(soc IN LISTS ASCEND_COMPUTE_UNIT)
     set(info ${CMAKE_BINARY_DIR}/${library}/aic-${soc}-ops-info.json)
@@ -157,8 +173,8 @@ function(standin_kernels package library)
         COMMAND ${STANDIN_TOOL} compile --op-type=${op_type} --src-file=${base}/${file}.cpp --compute-unit=${soc}
           --compile-options=\"${options}\" --config-ini=${autogen}/aic-${soc}-ops-info.ini
           --tiling-lib=$<TARGET_FILE:${package}_ascendc_${tiling}> --output-path=${out}
-          --json-file=${info} --build-tool=$(MAKE))
-      add_dependencies(${op_type}_${soc} ${soc}_info ${package}_ascendc_${tiling})
+          --dynamic-dir=${out}/dynamic --json-file=${info} --build-tool=$(MAKE))
+      add_dependencies(${op_type}_${soc} ${library}_copy_kernel_srcs ${soc}_info ${package}_ascendc_${tiling})
       add_dependencies(${soc}_config ${op_type}_${soc})
     endforeach()
     standin_install(place op_impl/ai_core/tbe/config/${soc})

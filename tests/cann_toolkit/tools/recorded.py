@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs of the recorded toolkit: each checks what it is given, records it, and writes its output.
 
-recorded.py op_build|compile|parse_ini_to_json|op_types|insert_simplified_keys|ascendc_ops_config|record ARGUMENTS
+recorded.py PROGRAM ARGUMENTS, with a program of PROGRAMS
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[1]
 SOCS = ("ascend910b", "ascend910_93")
-DTYPES = {0: "float", 1: "float16", 3: "int32", 9: "int64", 27: "bf16"}
+DTYPES = {0: "float", 1: "float16", 3: "int32", 9: "int64", 27: "bfloat16"}
 MARK = b"PLACEHOLDER OBJECT of the recorded toolkit, no device code\n"
 TOOLKIT_HEADERS = {"kernel_operator.h"}
 
@@ -72,7 +73,7 @@ def op_build(arguments: list[str]) -> None:
             if soc in op["socs"]:
                 ini[name] = section(op)
         with (out / f"aic-{soc}-ops-info.ini").open("w") as file:
-            ini.write(file)
+            ini.write(file, space_around_delimiters=False)
     protos = "".join(f"// REG_OP({name})\n" for name in sorted(ops))
     (out / "op_proto.h").unlink(missing_ok=True)
     if not has_fault("proto"):
@@ -201,6 +202,8 @@ def compile_kernel(arguments: list[str]) -> None:
     if f"void {snake(op)}(" not in source.read_text():
         raise Refused(f"{source}: error: no kernel function {snake(op)}")
     check_includes(source)
+    if asked.dynamic_dir:
+        write_wrapper(Path(asked.dynamic_dir), op)
     if has_fault("kernel", op):
         raise Refused(f"{source}:1:1: error: a compiler's complaint")
     if has_fault("lost", op, soc):
@@ -214,6 +217,34 @@ def compile_kernel(arguments: list[str]) -> None:
     for column in range(len(kinds[0]["dtype"].split(","))):
         write_kernel(folder, op, source, asked.compile_options, kinds, column)
     working.rmdir()
+
+
+def write_wrapper(dynamic: Path, op: str) -> None:
+    """What compiles the operator on line, beside a copy of its sources that is whole."""
+    if not dynamic.is_dir():
+        raise Refused(f"error: no folder {dynamic} for {snake(op)}.py")
+    check_includes(dynamic / f"{snake(op)}.cpp")
+    if not has_fault("wrapper", op):
+        text = (
+            f'"""PLACEHOLDER of the recorded toolkit: would compile {op} from {snake(op)}.cpp, on line."""\n'
+        )
+        (dynamic / f"{snake(op)}.py").write_text(text)
+
+
+def gen_ops_filter(arguments: list[str]) -> None:
+    source, out = map(Path, arguments)
+    record("gen_ops_filter", arguments)
+    names = {name for path in source.glob("*.ini") for name in read_ini(str(path))}
+    if has_fault("filter") or not names:
+        raise Refused(f"gen_ops_filter: error: {source} has no operator")
+    listed = {name: {"isGray": False, "isHeavy": False} for name in sorted(names)}
+    (out / "npu_supported_ops.json").write_text(json.dumps(listed, indent=2))
+
+
+def copy_kernel_src(arguments: list[str]) -> None:
+    """Sources of all kernels."""
+    record("copy_kernel_src", arguments)
+    shutil.copytree(*arguments)
 
 
 def order(entry: tuple[str, dict]) -> tuple[str, int]:
@@ -296,6 +327,8 @@ PROGRAMS = {
     "compile": compile_kernel,
     "parse_ini_to_json": parse_ini_to_json,
     "op_types": op_types,
+    "gen_ops_filter": gen_ops_filter,
+    "copy_kernel_src": copy_kernel_src,
     "insert_simplified_keys": insert_simplified_keys,
     "ascendc_ops_config": ascendc_ops_config,
     "record": lambda arguments: record(arguments[0], arguments[1].split(";")),

@@ -16,6 +16,19 @@ function(add_ops_info_target)
   install(FILES ${OPINFO_OUTPUT} DESTINATION ${OPINFO_INSTALL_DIR})
 endfunction()
 
+function(add_npu_support_target)
+  cmake_parse_arguments(NPUSUP "" "TARGET;OPS_INFO_DIR;OUT_DIR;INSTALL_DIR" "" ${ARGN})
+  if(NPUSUP_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "recorded toolkit: add_npu_support_target does not know ${NPUSUP_UNPARSED_ARGUMENTS}")
+  endif()
+  set(made ${NPUSUP_OUT_DIR}/npu_supported_ops.json)
+  add_custom_command(OUTPUT ${made}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${NPUSUP_OUT_DIR}
+    COMMAND ${CMAKE_SOURCE_DIR}/cmake/util/gen_ops_filter.sh ${NPUSUP_OPS_INFO_DIR} ${NPUSUP_OUT_DIR})
+  add_custom_target(${NPUSUP_TARGET} ALL DEPENDS ${made})
+  install(FILES ${made} DESTINATION ${NPUSUP_INSTALL_DIR})
+endfunction()
+
 function(add_simple_kernel_compile)
   cmake_parse_arguments(BINCMP "" "OPS_INFO;OUT_DIR;TILING_LIB;OP_TYPE;SRC;COMPUTE_UNIT;JSON_FILE;DYNAMIC_PATH"
     "OPTIONS;CONFIGS" ${ARGN})
