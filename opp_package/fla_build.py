@@ -39,7 +39,7 @@ def _checked(config_settings: dict | None) -> dict:
     left = _settings(config_settings)
     if "inplace" in (left.get("editable.mode"), os.environ.get("SKBUILD_EDITABLE_MODE")):
         raise SystemExit("fla-npu: editable.mode = inplace leaves out the step that packs the OPP; drop it")
-    owner.refuse_leftovers(Path(__file__).resolve().parents[1] / "python/fla_npu")
+    owner.before_build(Path(__file__).resolve().parents[1] / "python/fla_npu")
     try:
         decide(*(os.environ.get(name, "") for name in OPTIONS))
     except ConfigError as error:

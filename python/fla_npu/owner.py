@@ -12,17 +12,21 @@ from __future__ import annotations
 import base64
 import fnmatch
 import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
 from .errors import AbiMismatch
 
-__all__ = ["NAME", "claimants", "mixture", "refuse_leftovers", "refuse_mixture"]
+__all__ = ["NAME", "before_build", "claimants", "mixture", "refuse_mixture"]
 
 NAME = "fla-npu"
 PACKAGE = "fla_npu"
 SOURCES = {".py", ".cc", ".h", ".sh"}
 PASSED_OVER = ("*~", "*.orig", "*.rej", "*.bak", ".*", "__pycache__")  # wheel.exclude has these, too
+UNBUILDABLE = '[]|<>;"\\'  # tried one by one; spaces, quotes, $, &, #, % and the like do no harm
 MADE = ("opp", "_contract")  # what a build adds: never there before it
 
 
@@ -104,14 +108,32 @@ def refuse_mixture() -> None:
         raise AbiMismatch(text)
 
 
-def refuse_leftovers(package: Path) -> None:
-    """SystemExit when the package's folder in a checkout holds what is no source: it would go into the wheel."""
+def before_build(package: Path) -> None:
+    """SystemExit when a build of the checkout with this package folder can't end well, with the reason."""
+    paths = {
+        "the checkout": str(package.parents[1]),
+        "ASCEND_HOME_PATH": os.environ.get("ASCEND_HOME_PATH", ""),
+    }
+    for what, path in {**paths, "TMPDIR": tempfile.gettempdir()}.items():
+        strange = [c for c in path if c in UNBUILDABLE or not (c.isprintable() or "\udc80" <= c)]
+        if strange:
+            raise SystemExit(
+                f"fla-npu cannot be built, step 'paths' failed: {what} is {path!r}, and CMake or the compiler's tools "
+                f"take the {strange[0]!r} in it for something else; use a path without {' '.join(UNBUILDABLE)}"
+            )
+    leftover = next(_leftovers(package), None)
+    if leftover:
+        raise SystemExit(
+            f"fla-npu cannot be built, step 'sources' failed: {leftover} is none of this package's sources and would "
+            "go into the wheel; an old build, an editor or another tool left it there. Remove it"
+        )
+
+
+def _leftovers(package: Path) -> Iterator[Path]:
+    """What would be packed from the checkout's package folder, and is no source."""
     for path in sorted(package.rglob("*")):
         parts = path.relative_to(package).parts
         if any(fnmatch.fnmatch(part, pattern) for part in parts for pattern in PASSED_OVER):
             continue
         if path.is_symlink() or parts[0] in MADE or (path.is_file() and path.suffix not in SOURCES):
-            raise SystemExit(
-                f"fla-npu cannot be built, step 'sources' failed: {path} is none of this package's sources and would "
-                "go into the wheel; an old build, an editor or another tool left it there. Remove it"
-            )
+            yield path

@@ -428,12 +428,32 @@ def test_22_what_was_left_in_the_checkout_is_refused_by_name(tmp_path, name):
     for passed in PASSED:
         (package / passed).parent.mkdir(parents=True, exist_ok=True)
         (package / passed).touch()
-    owner.refuse_leftovers(package)
+    owner.before_build(package)
     path = package / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to("/etc") if name == "link" else path.touch()
     with pytest.raises(SystemExit, match=f"step 'sources' failed: {package}/{re.escape(name.split('/')[0])}"):
-        owner.refuse_leftovers(package)
+        owner.before_build(package)
+
+
+@pytest.mark.parametrize("what", ["the checkout", "ASCEND_HOME_PATH", "TMPDIR"])
+def test_a_path_that_cmake_cannot_take_is_refused_with_the_character(tmp_path, monkeypatch, what):
+    import tempfile
+
+    def ask(name: str) -> None:
+        place = tmp_path / name
+        place.mkdir(exist_ok=True)
+        monkeypatch.setattr(tempfile, "tempdir", str(place) if what == "TMPDIR" else None)
+        monkeypatch.setenv("ASCEND_HOME_PATH", str(place) if what == "ASCEND_HOME_PATH" else "")
+        owner.before_build(
+            place / "python/fla_npu" if what == "the checkout" else Path("/nowhere/python/fla_npu")
+        )
+
+    for name in ("it's a 中文 $x", "a&b(c)", "100%d @x@", "#~=,", "a{b}*?`!^", "\udcff"):
+        ask(name)
+    for name in ("a[b", "a]b", "a|b", "a<b", "a;b", 'a"b', "a\\b", "a\tb", "a\nb"):
+        with pytest.raises(SystemExit, match=f"step 'paths' failed: {what} is .*use a path without"):
+            ask(name)
 
 
 @full
