@@ -290,6 +290,42 @@ def test_without_a_path_what_a_call_would_use(tool, opp, tmp_path):
     assert done.returncode == 2 and "Correct the variable" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("", "a path is empty"),
+        ("vendors/fla_npu/op_api/lib", "It is part of a vendor: name "),
+        ("manifest.json", "of a manifest name the folder, or use --against"),
+        ("manifest.json/x", "Not a directory"),
+        ("/dev/null", "is a device: neither a file nor a folder"),
+        ("x" * 5000, "File name too long"),
+        ("/", "holds no OPP"),
+    ],
+)
+def test_paths_that_lead_nowhere(look, opp, monkeypatch, path, text):
+    monkeypatch.chdir(opp)
+    seen = look(path)
+    assert seen.status == 2 and text in seen.text
+
+
+def test_one_place_under_several_names(look, opp, vendor, tmp_path):
+    (tmp_path / "link").symlink_to(opp)
+    seen = look(opp, opp / "vendors", vendor, tmp_path / "link", f"{opp}/../opp/")
+    assert seen.status == 0 and len(seen.row["provided_by"]) == 1, seen.text
+
+
+def test_names_of_machines(look, opp):
+    other = {"x86_64": "amd64", "aarch64": "arm64"}[ARCH]
+    assert (
+        look(opp, arch=other).status
+        == look(opp, arch=other.upper()).status
+        == look(opp, arch=ARCH).status
+        == 0
+    )
+    seen = look(opp, arch="riscv")
+    assert seen.status == 2 and "--arch riscv: known are x86_64, aarch64" in seen.text
+
+
 def test_reading_changes_nothing(look, opp):
     before = {
         p: (p.stat().st_mtime_ns, hashlib.sha256(p.read_bytes()).hexdigest())

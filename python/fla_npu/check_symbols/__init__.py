@@ -38,11 +38,13 @@ import re
 import sys
 from pathlib import Path
 
+from ..elf import MACHINES
 from ..errors import AbiMismatch, FlaNpuError
 from .checks import check
 from .compare import compare, read_release
 from .formats import as_junit, as_sarif
 from .tree import InputError, read_input, status_of
+from .vendor import ARCHES
 
 __all__ = ["against", "main", "run"]
 
@@ -51,9 +53,12 @@ FORMATS = {"json": lambda result: json.dumps(result, indent=2), "junit": as_juni
 
 def run(paths: list[str], ops: list[str] | None = None, arch: str | None = None) -> dict:
     """Check the given places; the result is what --json prints. InputError when one can't be read."""
-    # One place under two names is one place.
-    named = {os.path.realpath(path): path for path in reversed(paths or [_default_path()])}
-    return check([read_input(Path(path)) for path in reversed(named.values())], ops or [], arch)
+    if "" in paths:
+        raise InputError("a path is empty: a variable that is not set?")
+    if arch and ARCHES.get(arch.lower(), arch) not in MACHINES.values():
+        raise InputError(f"--arch {arch}: known are {', '.join(MACHINES.values())}")
+    places = [read_input(Path(path)) for path in paths or [_default_path()]]
+    return check(places, ops or [], ARCHES.get(arch.lower(), arch) if arch else None)
 
 
 def against(old: str, new: str | None = None) -> dict:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+
 from .. import spec as contracts
 from .tree import LIBRARY, Place, finding, status_of
 from .vendor import Vendor, read_place
@@ -19,8 +21,14 @@ def check(places: list[Place], only: list[str], arch: str | None) -> dict:
     names = [contracts.spec(name).name for name in only] or list(contracts.names())
     vendors: list[Vendor] = []
     findings: list[dict] = []
+    seen: set[str] = set()
     for place in places:
         inside, found = read_place(place, arch)
+        # A place that comes under two names is one place.
+        here = {os.path.realpath(f"{place.path}/{vendor.prefix}") for vendor in inside}
+        if inside and here <= seen:
+            continue
+        seen |= here
         for vendor in inside:
             told = len(vendor.findings)
             vendor.check_metadata([spec for spec in map(contracts.spec, names) if vendor.provides(spec)])

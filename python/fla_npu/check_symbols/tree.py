@@ -143,15 +143,18 @@ def _tarball(path: Path) -> Place:
 
 def _library(path: Path) -> Place:
     if path.suffix != ".so" and not _starts_with(path, b"\x7fELF") and path.stat().st_size:
-        raise InputError(f"{path} is neither a wheel, a .run or .tar.gz with an OPP, nor a library")
+        hint = "; of a manifest name the folder, or use --against" if path.suffix == ".json" else ""
+        raise InputError(f"{path} is neither a wheel, a .run or .tar.gz with an OPP, nor a library{hint}")
     return Place(str(path), "library", {LIBRARY: partial(read_file, path)})
 
 
 def _folder(path: Path) -> Place:
     root, start, below = _root_of(path)
     if root is None:
+        whole = next((parent for parent in path.absolute().parents if _is_vendor(parent)), None)
+        part = f". It is part of a vendor: name {whole}" if whole else ""
         raise InputError(
-            f"{path} holds no OPP: no vendors/, op_api/, op_impl/ or opp/ below it, and no fla_npu package"
+            f"{path} holds no OPP: no vendors/, op_api/, op_impl/ or opp/ below it, and no fla_npu package{part}"
         )
     kinds = {"": "OPP" if (root / "vendors").is_dir() else "vendor", "vendors/": "vendors"}
     place = Place(str(root), kinds.get(below, "vendor"))

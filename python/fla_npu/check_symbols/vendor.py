@@ -14,7 +14,7 @@ from ..manylinux import platform_tag
 from .kernels import check_kernels
 from .tree import CONFIG, LIBRARY, Place, finding
 
-__all__ = ["Vendor", "read_place"]
+__all__ = ["ARCHES", "Vendor", "read_place"]
 
 TILING = re.compile(
     r"op_impl/ai_core/tbe/op_tiling/(?:lib/linux/[^/]+/)?(?:libcust_opmaster[^/]*|liboptiling)\.so$"
@@ -22,7 +22,7 @@ TILING = re.compile(
 KERNEL = re.compile(r"op_impl/ai_core/tbe/kernel/(?!config/)([^/]+)/([^/]+)/([^/]+)\.(so|o)$")
 ALIAS = "libopapi.so"
 TWIN = "op_api/lib/libfla_twin.so"
-MACHINES = {"AMD64": "x86_64", "arm64": "aarch64"}
+ARCHES = {"amd64": "x86_64", "arm64": "aarch64"}  # other names
 
 
 def read_place(place: Place, arch: str | None) -> tuple[list[Vendor], list[dict]]:
@@ -102,7 +102,7 @@ class Vendor:
         self.tags: set[str] = set()  # of a wheel: what the name may promise of each library
         self.manifest = self._manifest()
         # A wheel says in its name what it is for; anything else has to run here.
-        self.arch = arch or place.arch or MACHINES.get(platform.machine(), platform.machine())
+        self.arch = arch or place.arch or ARCHES.get(platform.machine().lower(), platform.machine())
         self._read_files()
         self.api = self.elves.get(LIBRARY)
         self.backend = self.manifest.get("backend") or ("twin" if TWIN in self.files else "cann")
