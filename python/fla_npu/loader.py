@@ -377,6 +377,7 @@ def _check_prototype(op: OpSpec, chosen: _opp.Opp, library: Library) -> None:
         )
 
 
+# check_symbols compares every file; a call looks at those that it opens, each once and before it is opened.
 def _check_parts(op: OpSpec, chosen: _opp.Opp, library: Library) -> None:
     """Plan and kernel, which the library opens at the first launch: a damaged one would end the process there."""
     vendor = library.path.parents[2]

@@ -276,6 +276,12 @@ def test_record_of_a_wheel(look, opp, tmp_path, how):
     assert how or seen.status == 0, seen.text
 
 
+def test_wheel_without_its_record(look, opp, tmp_path):
+    wheel = wheel_of(opp, tmp_path)
+    add(wheel, "fla_npu-1.dist-info/WHEEL", b"Wheel-Version: 1.0")
+    damaged(look(wheel), "fla_npu-1.dist-info/RECORD is missing")
+
+
 def test_every_byte_of_a_wheel_counts(look, opp, tmp_path):
     """One byte after another: 2, or the members are what they were."""
     from test_fuzz import members

@@ -119,6 +119,9 @@ class Archive:
                 except OSError as why:
                     self._fault(name, f"is damaged: {why}")
         record = next((name for name in hashes if name.endswith(".dist-info/RECORD")), None)
+        folder = next((name.split("/")[0] for name in self.members if ".dist-info/" in name), "")
+        if folder and record is None:
+            self._fault(f"{folder}/RECORD", "is missing: pip refuses such a wheel")
         if record and self.members[record].file_size <= MAX_JSON:
             self._check_record(record, hashes)
 
