@@ -93,6 +93,10 @@ def _print_info(console: Console, facts: dict) -> None:
         return
     used = [(key, _words(value)) for key, value in facts["opp"].items()]
     console.print(_rows("\nIn use", (), used))
+    others = [(name, version or "not installed") for name, version in facts["beside"].items()]
+    console.print(_rows("\nBeside it", (), others))
+    if facts["advice"]:
+        console.print(Text(facts["advice"], style="yellow"))
     operators = [(name, reason or "ok") for name, reason in facts["operators"].items()]
     console.print(_rows("\nOperators", (), operators))
     if "twin" in facts:

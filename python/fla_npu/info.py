@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from importlib import metadata
 from typing import Any
 
 from . import build_info, loader, opp
@@ -17,6 +18,7 @@ from .spec import names
 
 __all__ = ["TWIN_SETTINGS", "collect"]
 
+BESIDE = ("numpy", "torch", "torch_npu", "mindspore")
 # Variables the twin reads at each launch, with what happens when they are not set.
 TWIN_SETTINGS = {
     "FLA_NPU_TWIN": "fast",
@@ -39,6 +41,28 @@ def isa_name() -> str:
         return ""
     function.restype = ctypes.c_char_p
     return (function() or b"").decode()
+
+
+def beside() -> dict[str, str]:
+    """Versions of what works with this package, as installed; nothing is imported."""
+    found = {}
+    for name in BESIDE:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = ""
+    return found
+
+
+def advice(backend: str, versions: dict[str, str]) -> str:
+    """What is known to go wrong with these versions, or ''."""
+    numpy = versions["numpy"]
+    if backend == "cann" and numpy.partition(".")[0].isdigit() and int(numpy.partition(".")[0]) >= 2:
+        return (
+            f"NumPy {numpy} is installed: the Python parts of CANN up to 8.3 need an older one, and fail with 500001 "
+            "or with a name that NumPy 2 has no more. If they do: pip install 'numpy<2'"
+        )
+    return ""
 
 
 def operators() -> dict[str, str]:
@@ -71,6 +95,7 @@ def collect() -> dict[str, Any]:
         "build": build_info(),
         "places": places,
         "problem": problem,
+        "beside": beside(),
         "operators": operators() if used else {},
     }
     if used is not None:
@@ -82,6 +107,7 @@ def collect() -> dict[str, Any]:
             "socs": used.manifest.get("socs", []),
             "libraries": [str(path) for path in used.libraries],
         }
+        result["advice"] = advice(used.backend, result["beside"])
         if used.backend == "twin":
             result["twin"] = {
                 "isa": isa_name(),

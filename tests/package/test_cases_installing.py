@@ -55,7 +55,10 @@ CONFIGS = {
 }
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+FIRST = ("none", "CRLF", "comments", "no newline, no list", "spaces")  # of these the others are variants
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=() if k in FIRST else full) for k in CONFIGS])
 def test_config_ini_of_any_kind_comes_back_byte_for_byte(home, release, tmp_path, kind):  # noqa: F811
     place = tmp_path / "cann"
     config = place / "vendors/config.ini"
@@ -459,7 +462,10 @@ def test_a_run_under_other_shells(home, release, tmp_path, shell):  # noqa: F811
      ("zsh", "setopt err_exit no_unset warn_create_global; . {0}; . {0}; env"),
      ("tcsh", "source {0}; source {0}; env"), ("fish", "source {0}; source {0}; env")],
 )  # fmt: skip
-@pytest.mark.parametrize("variable", [None, "", "/opt/a", ":".join(f"/opt/{n}" for n in range(200))])
+@pytest.mark.parametrize(
+    "variable",
+    [None, *(pytest.param(v, marks=full) for v in ("", "/opt/a", ":".join(f"/opt/{n}" for n in range(200))))],
+)
 def test_set_env_in_strict_shells(home, tmp_path, shell, command, variable):  # noqa: F811
     """Unset variables are errors, failing commands end the shell; the variable absent, empty, one, 200 entries."""
     if shutil.which(shell) is None:

@@ -262,6 +262,29 @@ def test_33_the_newest_numpy(fake, tmp_path):
     assert python(code, PYTHONPATH=path, FLA_NPU_OPP_PATH=str(fake.root)).stdout == "fine\n"
 
 
+@pytest.mark.parametrize("version, told", [("2.4.0", True), ("1.26.4", False), ("3.0rc1", True), ("", False)])
+def test_33_info_names_a_numpy_that_cann_does_not_fit(clean, tmp_path, version, told):
+    """Before CANN says 500001; for the twin any NumPy will do."""
+    from click.testing import CliRunner
+    from fla_npu import cli, info
+
+    read = info.metadata.version
+
+    def versions(name: str) -> str:
+        if name == "numpy" and not version:
+            raise info.metadata.PackageNotFoundError
+        return version if name == "numpy" else read(name)
+
+    clean.setattr(info.metadata, "version", versions)
+    for backend in ("cann", "twin"):
+        made = FakeOpp(tmp_path / backend, ops=("chunk_fwd_h",), manifest={"backend": backend})
+        clean.setenv("FLA_NPU_OPP_PATH", str(made.root))
+        loader.reset()
+        text = " ".join(CliRunner().invoke(cli.main, ["info"]).output.split())
+        assert ("pip install 'numpy<2'" in text) == (told and backend == "cann"), text
+        assert f"numpy {version or 'not installed'}" in text
+
+
 CALL = """import numpy, torch
 from fla_npu.torch import npu_chunk_kda
 q, k, v, g = (torch.ones(1, 64, 1, 128, dtype=t) for t in (torch.bfloat16,) * 3 + (torch.float32,))
