@@ -131,9 +131,9 @@ class Packer:
         }
 
     def add_contracts(self) -> None:
-        """Every contract, also of operators that this build leaves out: a call of one can be named."""
-        for name, path in self.specs.items():
-            self.files[f"_contract/{name}.json"] = path.read_bytes()
+        """Every contract, also of those left out, and a file beside the folders: pip leaves a folder without one."""
+        self.files |= {f"_contract/{name}.json": path.read_bytes() for name, path in self.specs.items()}
+        self.files["_built"] = f"{self.config['version']}\n".encode()
 
     def write(self, out: Path) -> None:
         for path in sorted(out.rglob("*"), reverse=True):

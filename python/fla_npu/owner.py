@@ -27,7 +27,7 @@ PACKAGE = "fla_npu"
 SOURCES = {".py", ".cc", ".h", ".sh"}
 PASSED_OVER = ("*~", "*.orig", "*.rej", "*.bak", ".*", "__pycache__")  # wheel.exclude has these, too
 UNBUILDABLE = '[]|<>;"\\'  # tried one by one; spaces, quotes, $, &, #, % and the like do no harm
-MADE = ("opp", "_contract")  # what a build adds: never there before it
+MADE = ("opp", "_contract", "_built")  # what a build adds: never there before it
 
 
 def claimants() -> dict[str, list[str]]:

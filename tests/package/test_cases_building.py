@@ -268,7 +268,12 @@ def test_20_an_editable_install_finds_its_opp(source, wheel, tmp_path, python):
     assert done.returncode == 0 and Path(done.stdout.strip(), "manifest.json").is_file(), done.stderr
     tool = run(python, "-m", "fla_npu.cli", "check-symbols", "--op", "chunk_fwd_h", cwd=tmp_path)
     assert tool.returncode == 0, tool.stdout + tool.stderr
+    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('platlib'))").stdout.strip())
+    assert (site / "fla_npu/opp").is_dir()
     assert run(python, "-m", "pip", "uninstall", "-y", "fla-npu").returncode == 0
+    assert not list(
+        site.glob("*fla_npu*")
+    )  # an empty folder would be imported, as a package without anything
 
 
 @full
