@@ -21,22 +21,20 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import zipfile
-import zlib
 from importlib import resources
 from pathlib import Path
 
 from . import opp
 from .errors import AbiMismatch, ArgumentError, FlaNpuError, OppNotFound
+from .manifest import read_file
 from .manylinux import platform_tag
 
-__all__ = ["environment", "install", "listing", "pack", "payload", "read_source", "remove"]
+__all__ = ["environment", "install", "listing", "pack", "read_source", "remove"]
 
 FORMS = ("run", "tar.gz", "tree")
 VENDOR = "vendors/fla_npu/"
 MANIFEST = "manifest.json"
 RECORDS = (".created", ".config.before", ".config.after")  # what installer.sh keeps for the removal
-INSIDE_WHEEL = re.compile(r"^(?:[^/]+\.data/(?:platlib|purelib)/)?fla_npu/opp/(.+[^/])$")
 
 
 class InstallError(FlaNpuError, OSError):
@@ -51,22 +49,19 @@ def read_source(source: Path) -> dict[str, bytes]:
 
     OppNotFound when `source` is nothing of the kind, AbiMismatch when it is damaged.
     """
+    from .check_symbols.tree import InputError, read_input  # only here: it takes its time to import
+
     try:
         if source.is_dir():
             files = _folder(source)
-        elif zipfile.is_zipfile(source):
-            with zipfile.ZipFile(source) as wheel:
-                members = [(INSIDE_WHEEL.match(name), name) for name in wheel.namelist()]
-                files = {match.group(1): wheel.read(name) for match, name in members if match}
         else:
-            data = source.read_bytes()
-            files = _tar(payload(data) if data.startswith(b"#!/bin/sh") else data)
-    except FileNotFoundError as error:
-        raise OppNotFound(f"{source} does not exist") from error
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile) as error:
-        raise OppNotFound(
-            f"{source} is no wheel, .run, .tar.gz or folder with an OPP, or is damaged: {error}"
-        ) from error
+            place = read_input(source)
+            if place.faults:
+                name, fault = next(iter(place.faults.items()))
+                raise AbiMismatch(f"{name} in {source} {fault}; fetch it again")
+            files = {name: read() for name, read in place.files.items()}
+    except InputError as error:
+        raise OppNotFound(str(error)) from error
     except OSError as error:
         raise OppNotFound(f"{source} can't be read: {error.strerror or error}") from error
     _verify(source, files)
@@ -78,35 +73,16 @@ def _folder(source: Path) -> dict[str, bytes]:
     found = next((v for v in vendors if v.name == "fla_npu"), None)
     if found is None:
         return {}
-    files = {
-        VENDOR + p.relative_to(found).as_posix(): p.read_bytes() for p in found.rglob("*") if p.is_file()
-    }
+    files = {VENDOR + p.relative_to(found).as_posix(): read_file(p) for p in found.rglob("*") if p.is_file()}
     # What an installer adds to the vendor is not part of the package.
     own = files.pop(VENDOR + MANIFEST, None)
     for name in ("bin/set_env.bash", "bin/set_env.csh", "bin/set_env.fish", *RECORDS):
         files.pop(VENDOR + name, None)
     if own is None and (root / MANIFEST).is_file():
-        own = (root / MANIFEST).read_bytes()
+        own = read_file(root / MANIFEST)
     files.update({MANIFEST: own} if own else {})
     files["vendors/config.ini"] = b"load_priority=fla_npu\n"
     return files
-
-
-def _tar(data: bytes) -> dict[str, bytes]:
-    with tarfile.open(fileobj=io.BytesIO(data), mode="r:*") as archive:
-        return {m.name.removeprefix("./"): archive.extractfile(m).read() for m in archive if m.isfile()}
-
-
-def payload(script: bytes) -> bytes:
-    """The tree behind a .run's script; its own checksum is compared."""
-    start = re.search(rb"^payload_at=(\d+)", script, re.M)
-    wanted = re.search(rb"^payload_sha256='([0-9a-f]{64})'", script, re.M)
-    if start is None or wanted is None:
-        raise tarfile.ReadError("a shell script without an OPP")
-    data = script.split(b"\n", int(start.group(1)) - 1)[-1]
-    if hashlib.sha256(data).hexdigest() != wanted.group(1).decode():
-        raise tarfile.ReadError("the packed tree is not the one that was packed (sha256)")
-    return data
 
 
 def _verify(source: Path, files: dict[str, bytes]) -> None:

@@ -26,7 +26,7 @@ import fake_opp
 import pytest
 from apart import in_a_process
 from fake_opp import API, BOTH, OP, functions, identity, library
-from fla_npu import check_symbols, errors, loader
+from fla_npu import check_symbols, errors, loader, vendors
 from fla_npu import opp as opps
 from fla_npu.elf import ElfFault, read_elf
 from fla_npu.manifest import digest, parse_manifest
@@ -66,6 +66,15 @@ def loaded(path: Path) -> str:
     return "bound"
 
 
+def taken(path: Path) -> str:
+    """What `fla-npu opp install` would say of a source."""
+    try:
+        vendors.read_source(path)
+    except errors.FlaNpuError as error:
+        return f"refused: {error}"
+    return "taken"
+
+
 def damaged(seen, text: str = "") -> None:
     assert seen.status == 2 and seen.reason.startswith("check_symbols: "), seen.text
     assert text in seen.text, seen.text
@@ -92,13 +101,10 @@ def test_special_file_in_a_package(look, opp, monkeypatch, kind, name):
 def test_special_file_as_the_input(look, tmp_path, monkeypatch, kind, name):
     monkeypatch.chdir(tmp_path)
     SPECIAL[kind](tmp_path / name)
-    said, bound = in_a_process(
-        functools.partial(looked, look, tmp_path / name), functools.partial(loaded, tmp_path / name)
-    )
-    assert said.startswith("2 check_symbols: ") and name in said and bound.startswith("refused: "), (
-        said,
-        bound,
-    )
+    calls = (functools.partial(looked, look), loaded, taken)
+    said, *refused = in_a_process(*(functools.partial(call, tmp_path / name) for call in calls))
+    assert said.startswith("2 check_symbols: ") and name in said, said
+    assert all(text.startswith("refused: ") for text in refused) and len(refused) == 2, refused
 
 
 def test_folders_in_a_circle(look, opp, vendor):
@@ -254,6 +260,7 @@ def test_odd_wheel(look, opp, tmp_path, how):
         warnings.simplefilter("ignore")  # zipfile says that a name comes twice
         change(wheel)
     damaged(look(wheel), text)
+    assert taken(wheel).startswith("refused: ")
 
 
 @pytest.mark.parametrize("how", ["", "changed", "gone", "added", "unreadable"])

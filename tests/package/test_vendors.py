@@ -243,7 +243,7 @@ def test_bad_sources_are_refused_before_anything_changes(home, release, tmp_path
     elif what == "other machine":
         fake_opp.write_manifest(source, arch=fake_opp.OTHER_ARCH)
     asked = {"nothing": tmp_path / "nowhere", "text": text, "script": text}.get(what, source)
-    words = {"nothing": "does not exist", "text": "no wheel, .run", "script": "without an OPP",
+    words = {"nothing": "does not exist", "text": "neither a wheel, a .run", "script": "without an OPP",
              "changed": "sha256", "lost": "lacks vendors", "stray": "does not list", "foreign": "no OPP of",
              "other machine": f"is for {fake_opp.OTHER_ARCH}"}  # fmt: skip
     with pytest.raises(errors.FlaNpuError, match=words[what]):

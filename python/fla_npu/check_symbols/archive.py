@@ -14,6 +14,7 @@ import gzip
 import hashlib
 import io
 import lzma
+import re
 import stat
 import struct
 import tarfile
@@ -146,14 +147,12 @@ class Archive:
 
 def read_tar(path: Path) -> tuple[dict[str, bytes], dict[str, str]]:
     """Files of a .run or a .tar.gz, and member -> what is wrong with it. ValueError: it is neither, or damaged."""
-    from ..vendors import payload  # only here: it takes its time to import
-
     data = read_file(path)
     files: dict[str, bytes] = {}
     faults: dict[str, str] = {}
     total = 0
     try:
-        with gzip.GzipFile(fileobj=io.BytesIO(payload(data) if data.startswith(b"#!") else data)) as packed:
+        with gzip.GzipFile(fileobj=io.BytesIO(_payload(data) if data.startswith(b"#!") else data)) as packed:
             with tarfile.open(fileobj=packed, mode="r|") as archive:
                 # One after another: a packed stream can't be trusted to say where the next one is.
                 for member in archive:
@@ -174,6 +173,18 @@ def read_tar(path: Path) -> tuple[dict[str, bytes], dict[str, str]]:
     except (tarfile.TarError, *BROKEN) as error:
         raise ValueError(f"{error or type(error).__name__}") from error
     return {name: data for name, data in files.items() if name not in faults}, faults
+
+
+def _payload(script: bytes) -> bytes:
+    """The tree behind a .run's script; its own checksum is compared."""
+    start = re.search(rb"^payload_at=(\d+)", script, re.M)
+    wanted = re.search(rb"^payload_sha256='([0-9a-f]{64})'", script, re.M)
+    if start is None or wanted is None:
+        raise tarfile.ReadError("a shell script without an OPP")
+    data = script.split(b"\n", int(start.group(1)) - 1)[-1]
+    if hashlib.sha256(data).hexdigest() != wanted.group(1).decode():
+        raise tarfile.ReadError("the packed tree is not the one that was packed (sha256)")
+    return data
 
 
 def _check_end(file, size: int) -> None:
