@@ -489,3 +489,34 @@ def test_22_strays_around_and_inside_the_package(source, wheel, tmp_path):
             path.unlink()
         for name in ("python/fla_npu/opp", "stray_pkg", "env", "python/other"):
             shutil.rmtree(source / name, ignore_errors=True)
+
+
+@full
+@pytest.mark.parametrize("name", ["it's $HOME 中", 'say "x"', "back\\slash", "[a]*?;|<b>", "-lead %d{x}"])
+def test_an_environment_in_a_path_of_any_characters(wheel, tmp_path, name):
+    """The wheel's own OPP is found, opened, checked and printed for a shell, wherever the environment lies."""
+    folder = tmp_path / name
+    run(sys.executable, "-m", "venv", "--without-pip", f"{tmp_path}/./{name}")
+    site = next(folder.glob("lib/python*/site-packages"))
+    link_dependencies(site)
+    inside = folder / "bin/python"
+    done = run(
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        inside,
+        "install",
+        "--no-deps",
+        "--no-index",
+        wheel,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    code = "from fla_npu import loader; print(loader.bind('chunk_fwd_h').library.path)"
+    assert Path(run(inside, "-c", code, cwd=tmp_path).stdout.strip()).is_relative_to(site / "fla_npu/opp")
+    tool = run(inside, "-m", "fla_npu.cli", "check-symbols", "--op", "chunk_fwd_h", cwd=tmp_path)
+    assert tool.returncode == 0, tool.stdout + tool.stderr
+    lines = run(inside, "-m", "fla_npu.cli", "opp", "env", "--shell", "bash", cwd=tmp_path).stdout
+    shown = run("sh", "-c", f'{lines}\nprintf %s "$FLA_NPU_OPP_PATH"').stdout
+    assert Path(shown) == site / "fla_npu/opp/vendors/fla_npu"
