@@ -84,7 +84,7 @@ def read_elf(data: bytes) -> Elf:
         words = data[:200].decode("ascii", "replace").replace("(", " ").split()
         if {"INPUT", "GROUP", "OUTPUT_FORMAT"} & set(words):
             raise ElfFault("is a linker script, not a library")
-        kind = next((text for head, text in OTHER_FILES.items() if data.lstrip().startswith(head)), "")
+        kind = next((text for head, text in OTHER_FILES.items() if data[:200].lstrip().startswith(head)), "")
         raise ElfFault(f"is not an ELF file{kind and f' but {kind}'}")
     if len(data) < 64:
         raise ElfFault(f"is truncated: {len(data)} bytes, less than a header")

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 # Far beyond what an OPP has: what is larger is not read into memory.
-MAX_FILE, MAX_JSON, MAX_CONFIG = 256 << 20, 16 << 20, 1 << 20
+MAX_FILE, MAX_JSON, MAX_CONFIG = 256 << 20, 8 << 20, 1 << 20
 KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a directory"}
 
 
@@ -129,7 +129,7 @@ def parse_manifest(text: str | bytes) -> dict:
 
 def parse_priority(text: bytes) -> list[str] | None:
     """The names behind `load_priority=` in a config.ini; None when it has no such line."""
-    for line in text.decode("utf-8", "replace").splitlines():
+    for line in text[:MAX_CONFIG].decode("utf-8", "replace").splitlines():
         key, found, value = line.partition("=")
         if found and key.strip() == "load_priority":
             return [name.strip() for name in value.split(",")]

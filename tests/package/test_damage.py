@@ -231,6 +231,7 @@ ODD_WHEELS = {
     "another method": (lambda w: patch(w, START, 10, 8, b"\x0e\0"), "is damaged"),
     "a bomb": (lambda w: patch(w, START, 24, 22, b"\0\0\0\x7f"), "unpacks to"),
     "a small bomb": (lambda w: patch(w, START, 24, 22, b"\0\0\0\1"), "is damaged"),
+    "a name without end": (lambda w: add(w, "a/" * 30_000 + "x"), "has a name of 60001 characters"),
     "another sum": (lambda w: patch(w, START, 16, 14, b"abcd"), "is damaged: Bad CRC-32"),
     "two headers": (lambda w: patch(w, START, 16, 0, b"abcd"), "contradict each other"),
     "outside of the file": (lambda w: patch(w, START, 42, 0, b"\0\0\0\x7f"), ""),

@@ -27,6 +27,7 @@ from ..manifest import MAX_FILE, MAX_JSON, read_file
 __all__ = ["Archive", "read_tar"]
 
 MAX_TOTAL = 1 << 30  # bytes of all members
+MAX_NAME = 1000
 METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA}
 KINDS = {0, stat.S_IFREG, stat.S_IFDIR}
 BROKEN = (  # what zipfile raises on bytes it does not expect
@@ -71,7 +72,8 @@ class Archive:
     def _check_names(self) -> None:
         # Installers differ in what they do with each of these, and none of them comes from a build.
         seen: set[str] = set()
-        folders = {name[:at] for name in self.members for at, char in enumerate(name) if char == "/"}
+        short = [name for name in self.members if len(name) <= MAX_NAME]
+        folders = {name[:at] for name in short for at, char in enumerate(name) if char == "/"}
         for info in self.zip.infolist():
             name, parts = info.orig_filename, info.orig_filename.split("/")
             if ".." in parts or "" in parts[:-1] or "\\" in name or "\0" in name or not name:
@@ -79,6 +81,8 @@ class Archive:
             if info.filename in seen or info.filename in folders:
                 self._fault(info.filename, "is there twice: which one is installed is a matter of luck")
             seen.add(info.filename)
+            if len(name) > MAX_NAME:
+                self._fault(info.filename, f"has a name of {len(name)} characters")
             if info.flag_bits & 1:
                 self._fault(info.filename, "is encrypted")
             elif info.compress_type not in METHODS:
