@@ -29,6 +29,11 @@ die() {
     printf 'fla-npu: %s\n' "$*" >&2
     exit 1
 }
+need() {
+    for program; do
+        command -v "$program" >/dev/null 2>&1 || die "this system has no program $program, which is needed here; install it"
+    done
+}
 say() { [ -n "$quiet" ] || printf '%s\n' "$*"; }
 
 # A word for each shell. Nothing is expanded between single quotes, but every shell ends them its own way.
@@ -215,10 +220,12 @@ clear_up() {
 
 unpack() {
     [ "$payload_at" -gt 0 ] || die "this file has no OPP in it; name a tree with --from=DIR"
+    need tail tar gzip
     check
     tail -n "+$payload_at" "$self" | gzip -dc | tar -xf - -C "$1" || die "cannot unpack into $1 (is the disk full?)"
 }
 check() {
+    need tail sha256sum cut
     found=$(tail -n "+$payload_at" "$self" | sha256sum | cut -d' ' -f1)
     [ "$found" = "$payload_sha256" ] || die "$self is damaged or incomplete (sha256 $found, needed $payload_sha256); fetch it again"
 }

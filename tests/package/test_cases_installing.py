@@ -454,6 +454,46 @@ def test_a_run_under_other_shells(home, release, tmp_path, shell):  # noqa: F811
     assert state(place.parent) == before and not config.exists()
 
 
+def test_a_system_with_nothing_but_busybox(home, release, tmp_path):  # noqa: F811
+    """Installed, replaced and removed with its programs alone; without flock, too; what is missing is named."""
+    if shutil.which("busybox") is None:
+        pytest.skip("busybox is not installed")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    subprocess.run(["busybox", "--install", "-s", str(programs)], check=True)
+    (programs / "getconf").unlink(missing_ok=True)
+    run, place = vendors.pack(release, tmp_path), tmp_path / "place"
+    config = place / "vendors/config.ini"
+    config.parent.mkdir(parents=True)
+    config.write_bytes(CONFIGS["CRLF"])
+
+    def there() -> dict:  # its cp keeps whole seconds
+        return {name: facts[:4] for name, facts in state(place).items()}
+
+    before = there()
+
+    def call(*options: str) -> subprocess.CompletedProcess:
+        command = [programs / "sh", run, f"--install-path={place}", *options]
+        return subprocess.run(
+            list(map(str, command)), capture_output=True, text=True, env={"PATH": str(programs)}
+        )
+
+    for lost in (None, "flock"):
+        if lost:
+            (programs / lost).unlink()
+        for options in ([], [], ["--uninstall"]):
+            done = call(*options)
+            assert done.returncode == 0 and not done.stderr, done.stderr
+        assert there() == before
+    for lost in ("sha256sum", "gzip", "tar"):
+        (programs / lost).rename(tmp_path / lost)
+        done = call()
+        assert done.returncode == 1 and f"has no program {lost}" in done.stderr and there() == before, (
+            done.stderr
+        )
+        (tmp_path / lost).rename(programs / lost)
+
+
 @pytest.mark.parametrize(
     "shell, command",
     [("bash", "set -eu; . {0}; . {0}; env"),
