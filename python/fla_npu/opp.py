@@ -23,6 +23,7 @@ from pathlib import Path
 
 from .errors import AbiMismatch, FlaNpuError, OppNotFound
 from .manifest import MAX_CONFIG, MAX_JSON, parse_manifest, parse_priority, read_file
+from .owner import hidden
 
 __all__ = ["Opp", "Place", "find", "own_root", "parse_manifest", "survey", "user_root"]
 
@@ -255,6 +256,19 @@ def _merged(source: str, text: str) -> list[Place]:
     return places
 
 
+def _shadow() -> str:
+    """A hint when it is not the installed package that runs."""
+    import fla_npu
+
+    place = hidden()
+    here = next(iter(fla_npu.__path__), "")
+    return (
+        f": it is the copy in {here}, which hides the installed one in {place}; leave PYTHONPATH or that folder"
+        if place
+        else ""
+    )
+
+
 def survey() -> list[Place]:
     """Every place in search order with what it holds. Opens no library."""
     places: list[Place] = []
@@ -266,7 +280,7 @@ def survey() -> list[Place]:
     user = user_root()
     places.append(_look(USER, user) if user else Place(USER, "", "this user has no home directory"))
     own = own_root()
-    places.append(_look(OWN, own) if own else Place(OWN, "", "built without an OPP"))
+    places.append(_look(OWN, own) if own else Place(OWN, "", "built without an OPP" + _shadow()))
     for variable in ("ASCEND_CUSTOM_OPP_PATH", "ASCEND_OPP_PATH"):
         text = os.environ.get(variable, "")
         places += _merged(variable, text) if text else [Place(variable, "", "not set")]

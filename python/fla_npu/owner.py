@@ -20,7 +20,7 @@ from pathlib import Path
 
 from .errors import AbiMismatch
 
-__all__ = ["NAME", "before_build", "claimants", "mixture", "refuse_mixture"]
+__all__ = ["NAME", "before_build", "claimants", "hidden", "mixture", "refuse_mixture"]
 
 NAME = "fla-npu"
 PACKAGE = "fla_npu"
@@ -81,6 +81,10 @@ def mixture() -> str:
 def _look(own: metadata.Distribution, listed: dict[str, str]) -> str:
     start = Path(str(own.locate_file(f"{PACKAGE}/__init__.py")))
     repair = f"pip install --force-reinstall --no-deps {NAME}"
+    archive = next((p for p in start.parents if p.is_file()), None)
+    if archive:  # put on sys.path as it is
+        text = f"{PACKAGE} is imported from the archive {archive}, in which no library can be opened"
+        return f"{text}: pip install {archive}"
     if not start.is_file():
         return (
             f"{start} is missing: another distribution that wrote into the folder {PACKAGE} was probably "
@@ -99,6 +103,17 @@ def _look(own: metadata.Distribution, listed: dict[str, str]) -> str:
         f"what runs is half of each. Keep one: pip uninstall -y {NAME} {' '.join(sorted(others))}, then "
         "install the one you want"
     )
+
+
+def hidden() -> str:
+    """The installed package's folder when another copy comes before it on sys.path, as in a checkout; else ''."""
+    import fla_npu
+
+    try:
+        place = Path(str(metadata.distribution(NAME).locate_file(PACKAGE)))
+        return str(place) if place.is_dir() and str(place) not in map(str, fla_npu.__path__) else ""
+    except (metadata.PackageNotFoundError, OSError):
+        return ""
 
 
 def refuse_mixture() -> None:

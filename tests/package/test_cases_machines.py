@@ -516,6 +516,39 @@ def test_another_distribution_with_our_import_name(fake, tmp_path, order):
         assert "flash-linear-attention-npu" in half.stderr and "half of each" in half.stderr
 
 
+def test_a_copy_that_hides_the_installed_package_is_named(tmp_path):
+    """A checkout on PYTHONPATH, or as the current folder: it has no OPP, the installed package has one."""
+    distribution(tmp_path / "site", "fla-npu", OURS)
+    link_dependencies(tmp_path / "site")
+    path = f"{ROOT / 'python'}:{tmp_path / 'site'}"
+    done = python("from fla_npu import opp; opp.find()", "-S", PYTHONPATH=path)
+    if "built without an OPP" not in done.stderr:
+        pytest.skip("this checkout has an OPP of its own")
+    assert (
+        f"the copy in {ROOT / 'python/fla_npu'}, which hides the installed one in {tmp_path}/site/fla_npu"
+        in done.stderr
+    )
+    alone = python("from fla_npu import opp; opp.find()", "-S", PYTHONPATH=str(tmp_path / "site"))
+    assert "built without an OPP" in alone.stderr and "which hides" not in alone.stderr
+
+
+def test_a_wheel_on_the_path_as_it_is(tmp_path):
+    """Python imports from archives, but no library can be opened in one: said, not called a damaged installation."""
+    site = tmp_path / "site"
+    distribution(site, "fla-npu", OURS)
+    wheel = shutil.make_archive(str(tmp_path / "fla_npu-1.0-py3-none-any"), "zip", site)
+    for code in (
+        "from fla_npu import loader; loader.bind('chunk_fwd_h')",
+        "from fla_npu.cli import main; main(['info'])",
+    ):
+        done = python(code, PYTHONPATH=wheel)
+        assert (
+            done.returncode == 1
+            and f"from the archive {wheel}" in done.stderr
+            and "pip install" in done.stderr
+        )
+
+
 def test_damaged_metadata_of_others_is_passed_over(fake, tmp_path):
     """A dist-info without METADATA or RECORD, beside a stranger that makes us look at all of them."""
     site = tmp_path / "site"
