@@ -287,3 +287,23 @@ def test_damaged_input_is_explained(sources, tmp_path, tier):
     excused = sum(outcomes[why] for why in ("the same", "same members", "same symbols"))
     assert excused <= EXCUSED * CASES[tier], outcomes
     assert outcomes["status 2"] >= (1 - EXCUSED) * CASES[tier] and outcomes["refused"] > 0, outcomes
+
+
+@pytest.mark.full
+def test_damaged_libraries_of_this_build_without_their_manifest(tmp_path):
+    """Nothing to compare them with: opened when they can be, refused when opening would end the process."""
+    from fla_npu import opp
+
+    root = Path(shutil.copytree(opp.find().root, tmp_path / "opp"))
+    (root / "manifest.json").unlink()
+    libraries = [root / "vendors/fla_npu" / name for name in (opp.LIBRARY, opp.TWIN_LIBRARY)]
+    importlib.import_module("fla_npu.loader")
+    outcomes: collections.Counter[str] = collections.Counter()
+    for seed in range(300):
+        rng = random.Random(seed)
+        path = rng.choice(libraries)
+        whole = path.read_bytes()
+        path.write_bytes(mutated(rng, whole))
+        outcomes.update(in_a_process(functools.partial(load, root, set())))
+        path.write_bytes(whole)
+    assert set(outcomes) == {"refused", "bound"} and outcomes["refused"] > 200, outcomes
