@@ -6,8 +6,9 @@ from __future__ import annotations
 import os
 
 from .. import spec as contracts
+from .places import read_place
 from .tree import LIBRARY, Place, finding, status_of
-from .vendor import Vendor, read_place
+from .vendor import Vendor
 
 __all__ = ["check"]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..manifest import MAX_JSON, parse_manifest, read_file
+from .places import read_place
 from .tree import InputError, finding, read_input
-from .vendor import read_place
 
 __all__ = ["Release", "compare", "read_release"]
 
