@@ -13,6 +13,9 @@ import base64
 import fnmatch
 import hashlib
 import os
+import re
+import shlex
+import shutil
 import tempfile
 from collections.abc import Iterator
 from importlib import metadata
@@ -136,12 +139,25 @@ def before_build(package: Path) -> None:
                 f"fla-npu cannot be built, step 'paths' failed: {what} is {path!r}, and CMake or the compiler's tools "
                 f"take the {strange[0]!r} in it for something else; use a path without {' '.join(UNBUILDABLE)}"
             )
+    _forget_compilers(package.parents[1])
     leftover = next(_leftovers(package), None)
     if leftover:
         raise SystemExit(
             f"fla-npu cannot be built, step 'sources' failed: {leftover} is none of this package's sources and would "
             "go into the wheel; an old build, an editor or another tool left it there. Remove it"
         )
+
+
+def _forget_compilers(root: Path) -> None:
+    """Lets go of a build tree's memory of a compiler that is gone, or is not the one that CXX names now."""
+    words = shlex.split(os.environ.get("CXX", ""))
+    for cache in root.glob("build/*/CMakeCache.txt"):
+        found = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.+)$", cache.read_text(errors="replace"), re.M)
+        had = os.path.realpath(found.group(1)) if found else ""
+        now = os.path.realpath(shutil.which(words[0]) or words[0]) if words else had
+        if found and (now != had or not os.path.exists(had)):
+            cache.unlink()
+            shutil.rmtree(cache.parent / "CMakeFiles", ignore_errors=True)
 
 
 def _leftovers(package: Path) -> Iterator[Path]:

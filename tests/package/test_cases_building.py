@@ -224,6 +224,53 @@ def test_17_a_tree_left_by_a_killed_build_or_moved_is_used_again(source, wheel, 
         moved.rename(source)
 
 
+@pytest.mark.parametrize(
+    "had, asked, kept",
+    [("{0}", "", True), ("{0}", "{0}", True), ("{0}", "{0} -m64", True), ("{0}", "link++", True),
+     ("{0}", "other++", False), ("{0}", "/no/such", False), ("/gone/g++", "", False), (None, "other++", True)],
+)  # fmt: skip
+def test_17_a_tree_forgets_a_compiler_that_is_not_asked_for(tmp_path, monkeypatch, had, asked, kept):
+    """CMake reads CXX when a tree is new, and never again."""
+    programs = [tmp_path / "bin" / name for name in ("g++", "other++", "link++")]
+    programs[0].parent.mkdir()
+    for program in programs[:2]:
+        program.touch(mode=0o755)
+    programs[2].symlink_to("g++")
+    tree = tmp_path / "checkout/build/tag"
+    (tree / "CMakeFiles").mkdir(parents=True)
+    line = f"CMAKE_CXX_COMPILER:FILEPATH={had.format(programs[0])}\n" if had else ""
+    (tree / "CMakeCache.txt").write_text(f"// text\n{line}CMAKE_CXX_COMPILER_AR:FILEPATH=/usr/bin/ar\n")
+    (tree / "object.o").touch()
+    monkeypatch.setenv("PATH", str(programs[0].parent))
+    monkeypatch.setenv("CXX", asked.format(programs[0]))
+    owner.before_build(tmp_path / "checkout/python/fla_npu")
+    assert (tree / "CMakeCache.txt").exists() == (tree / "CMakeFiles").exists() == kept
+    assert (tree / "object.o").exists()
+
+
+@full
+def test_17_another_chip_python_or_compiler_in_the_same_tree(source, wheel, tmp_path):
+    """Each time what is asked for now; a Python that has gone since is not asked for."""
+    wanted = {"FLA_NPU_OPS": ",".join(OPS)}
+    chip = build(source, tmp_path / "chip", FLA_NPU_SOC="ascend910_93", **wanted)
+    assert names(chip) == sorted(n.replace("ascend910b", "ascend910_93") for n in names(wheel))
+    manifest = json.loads(zipfile.ZipFile(chip).read("fla_npu/opp/manifest.json"))
+    assert manifest["socs"] == ["ascend910_93"]
+    assert names(build(source, tmp_path / "back", **wanted)) == names(wheel)
+    gone = tmp_path / "gone"
+    run(sys.executable, "-m", "venv", "--without-pip", gone)
+    link_dependencies(next(gone.glob("lib/python*/site-packages")))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # its cmake and ninja
+    pip = ["-m", "pip", "wheel", source, "--no-deps", "--no-build-isolation", "-w"]
+    done = run(gone / "bin/python", *pip, tmp_path / "venv", cwd=source, PATH=path, **wanted)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    shutil.rmtree(gone)
+    assert names(build(source, tmp_path / "without", **wanted)) == names(wheel)
+    failed = pip_wheel(source, tmp_path / "none", CXX="/no/such/compiler", **wanted)
+    assert failed.returncode != 0 and "/no/such/compiler" in failed.stdout + failed.stderr
+    assert names(build(source, tmp_path / "repaired", **wanted)) == names(wheel)
+
+
 @full
 def test_18_every_way_to_build_gives_the_same_files(source, wheel, tmp_path, python):
     """With build isolation, from a config setting, and imported from an empty folder."""

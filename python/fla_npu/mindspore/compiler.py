@@ -29,7 +29,7 @@ __all__ = ["BridgeBuildError", "Compiler", "Toolchain", "find_compiler", "flags"
 _REPORT_SECONDS = 10.0
 _SHOWN_LINES = 60
 _LEAST_ROOM = 1 << 20
-_STEP_BYTES = 1 << 29  # of memory, for the largest source
+_STEP_BYTES = 1600 << 20  # of memory: what the largest source takes
 
 
 class BridgeBuildError(FlaNpuError):
