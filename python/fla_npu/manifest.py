@@ -42,6 +42,8 @@ def read_file(path: Path | str, limit: int = MAX_FILE) -> bytes:
     if kind:
         code = errno.EISDIR if kind == "a directory" else errno.EINVAL
         raise OSError(code, f"it is {kind}", str(path))
+    if os.stat(path).st_size == 0:
+        return b""  # also of what the kernel shows as files: its log would wait for the next message
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size <= limit:
             data = file.read(limit + 1)

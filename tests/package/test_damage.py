@@ -107,6 +107,18 @@ def test_special_file_as_the_input(look, tmp_path, monkeypatch, kind, name):
     assert all(text.startswith("refused: ") for text in refused) and len(refused) == 2, refused
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/kmsg"), reason="no log of the kernel here")
+@pytest.mark.parametrize("name", [*ROLES[:3], "../it", "../it.so", "../it.whl"])
+def test_file_of_the_kernel(look, opp, name):
+    """A file by its kind, but whoever reads waits for the next message."""
+    path = opp / name
+    path.unlink(missing_ok=True)
+    path.symlink_to("/proc/kmsg")
+    asked = path if name.startswith("..") else opp
+    said, bound = in_a_process(functools.partial(looked, look, asked), functools.partial(loaded, asked))
+    assert said.startswith("2 check_symbols: ") and bound.startswith(("refused: ", "bound")), (said, bound)
+
+
 def test_folders_in_a_circle(look, opp, vendor):
     (vendor / "again").symlink_to("..")
     (vendor / "op_api/self").symlink_to(".")

@@ -80,13 +80,16 @@ def read_input(path: Path) -> Place:
     try:
         if path.is_symlink() and not path.exists():
             raise InputError(f"{path} is a dangling link to {os.readlink(path)}")
-        mode = os.stat(path).st_mode
+        mode, size = os.stat(path).st_mode, os.stat(path).st_size
         if stat.S_ISDIR(mode):
             return _folder(path)
         if not stat.S_ISREG(mode):
             raise InputError(f"{path} is {kind_of(mode)}: neither a file nor a folder")
         if path.suffix == ".so":
-            return _library(path)
+            return Place(str(path), "library", {LIBRARY: partial(read_file, path)})
+        if size == 0:
+            what = ", an incomplete wheel: fetch it again" if path.suffix == ".whl" else ""
+            raise InputError(f"{path} is an empty file{what}")
         if path.suffix == ".whl" or _starts_with(path, b"PK"):
             return _wheel(path)
         packed = _starts_with(path, b"\x1f\x8b") or _starts_with(path, b"#!")
@@ -142,7 +145,7 @@ def _tarball(path: Path) -> Place:
 
 
 def _library(path: Path) -> Place:
-    if path.suffix != ".so" and not _starts_with(path, b"\x7fELF") and path.stat().st_size:
+    if not _starts_with(path, b"\x7fELF"):
         hint = "; of a manifest name the folder, or use --against" if path.suffix == ".json" else ""
         raise InputError(f"{path} is neither a wheel, a .run or .tar.gz with an OPP, nor a library{hint}")
     return Place(str(path), "library", {LIBRARY: partial(read_file, path)})
