@@ -141,7 +141,6 @@ def test_a_forked_child_can_exit_the_ordinary_way(monkeypatch):
         "    sys.exit(0)\n"
         "sys.exit(os.waitpid(child, 0)[1])\n"
     )
-    here = os.path.dirname(harness.__file__)
-    environment = {**os.environ, "PYTHONPATH": here}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-c", program], env=environment, timeout=120, check=False)
     assert done.returncode == 0
