@@ -42,7 +42,10 @@ def test_kernels_that_cann_will_not_find_are_announced(cann):
     opp, folder = cann
     done = run(BIND, opp, LD_LIBRARY_PATH=str(folder))
     assert done.stdout.strip() == "cann"
-    assert f"export ASCEND_CUSTOM_OPP_PATH={opp.vendor}:$ASCEND_CUSTOM_OPP_PATH" in done.stderr
+    line = (
+        f'export ASCEND_CUSTOM_OPP_PATH={opp.vendor}"${{ASCEND_CUSTOM_OPP_PATH:+:$ASCEND_CUSTOM_OPP_PATH}}"'
+    )
+    assert line in done.stderr
     assert "561003" in done.stderr
 
 
@@ -58,5 +61,5 @@ def test_another_chip_is_refused_before_the_first_operator(cann):
     opp, folder = cann
     compile_library(SOC % "Ascend310P3", folder / "libascendcl.so")
     done = run(BIND, opp, LD_LIBRARY_PATH=str(folder), ASCEND_CUSTOM_OPP_PATH=str(opp.vendor))
-    for word in ("AbiMismatch", "Ascend310P3", "ascend910b", "FLA_NPU_SOC"):
+    for word in ("AbiMismatch", "Ascend310P3", "ascend910b", "there are no kernels for it"):
         assert word in done.stderr
