@@ -8,6 +8,7 @@ no NumPy and no usable OPP are installed.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -177,8 +178,6 @@ def opp_env(shell: str) -> None:
 
     bash: eval "$(fla-npu opp env)"    csh: eval "`fla-npu opp env`"    fish: fla-npu opp env | source
     """
-    import os
-
     from . import vendors
 
     shell = Path(shell or os.environ.get("SHELL", "bash")).name
@@ -221,6 +220,8 @@ def demo(framework: str, tokens: int, heads: int, out: Path) -> None:
     """Run npu_chunk_kda on a real-sized input and compare with the float64 recurrence."""
     for module in ("numpy", "matplotlib"):
         _need(module)
+    if not os.access(out if out.exists() else out.absolute().parent, os.W_OK):  # before all the work
+        raise click.ClickException(f"the picture cannot be written to {out}: choose another --out")
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from . import demo as work

@@ -350,8 +350,10 @@ case $path/ in
 */../*) path=$(readlink -m "$path") || die "$path has '..' in it; name the folder without" ;;
 esac
 path=${path%/}
-path=${path%/vendors/fla_npu}
-path=${path%/vendors}
+if [ "$action" != extract ]; then # the vendors folder or our vendor may be named, too
+    path=${path%/vendors/fla_npu}
+    path=${path%/vendors}
+fi
 vendors=$path/vendors
 config=$vendors/config.ini
 if [ "$action" = uninstall ]; then
@@ -368,7 +370,7 @@ if [ "$action" = install ] && [ "${glibc:-999}" -lt "$payload_glibc" ]; then
     die "this package needs glibc 2.$payload_glibc, this system has 2.$glibc; build here: pip install . in a checkout"
 fi
 if [ "$action" = extract ]; then
-    mkdir -p "$path"
+    mkdir -p "$path" || die "cannot make $path: choose another folder to extract to"
     unpack "$path"
 else
     install_tree

@@ -11,16 +11,19 @@ place is the work of installer.sh, which a .run carries too: there is one way to
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import io
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
@@ -233,11 +236,10 @@ def pack(source: Path, out: Path, form: str = "run") -> Path:
     manifest = opp.parse_manifest(files[MANIFEST])
     version, arch = manifest.get("version", "0"), manifest.get("arch", "")
     target = out / f"fla_npu-{version}-linux_{arch}{'' if form == 'tree' else '.' + form}"
-    out.mkdir(parents=True, exist_ok=True)
     if form == "tree":
         if target.exists():
             raise InstallError(f"{target} exists; remove it, or choose another --out")
-        _write_tree(files, target)
+        _deliver(target, lambda made: _write_tree(files, made))
         return target
     data = _archive(files)
     if form == "run":
@@ -254,6 +256,27 @@ def pack(source: Path, out: Path, form: str = "run") -> Path:
                 rf"^{name}=\S+", lambda _, n=name, v=value: f"{n}={v}", script, count=1, flags=re.M
             )
         data = script.encode() + data
-    target.write_bytes(data)
-    target.chmod(0o755 if form == "run" else 0o644)
+
+    def write(made: Path) -> None:
+        made.write_bytes(data)
+        made.chmod(0o755 if form == "run" else 0o644)
+
+    _deliver(target, write)
     return target
+
+
+def _deliver(target: Path, write: Callable[[Path], object]) -> None:
+    """Writes beside `target` and moves what is complete into place; InstallError leaves nothing behind."""
+    made = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write(made)
+        os.replace(made, target)
+    except OSError as error:
+        raise InstallError(
+            f"cannot write {target}: {error.strerror or error}; choose another --out"
+        ) from error
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            made.unlink()

@@ -390,6 +390,45 @@ def test_a_vendor_that_is_no_folder_of_ours_is_left_alone(home, release, tmp_pat
         assert state(tmp_path) == before
 
 
+@pytest.mark.parametrize("form", ["run", "tar.gz", "tree"])
+def test_packing_into_a_place_that_takes_nothing(home, release, tmp_path, form):  # noqa: F811
+    """A file in place of a folder, and a write that fails half way: named, and nothing left behind."""
+    (tmp_path / "file").touch()
+    with pytest.raises(vendors.InstallError, match="cannot write .*choose another --out"):
+        vendors.pack(release, tmp_path / "file/out", form)
+    out = tmp_path / "out"
+    real = Path.write_bytes
+
+    def fails(path: Path, data: bytes) -> None:
+        real(path, data[:10])
+        raise OSError(28, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "write_bytes", fails)
+        with pytest.raises(vendors.InstallError, match="No space left on device"):
+            vendors.pack(release, out, form)
+    assert list(out.iterdir()) == []
+    assert vendors.pack(release, out, form).exists() and len(list(out.iterdir())) == 1
+
+
+@pytest.mark.parametrize("name", ["vendors", "a/vendors/fla_npu", "relative"])
+def test_extracting_to_a_folder_of_any_name(home, release, tmp_path, name):  # noqa: F811
+    run = vendors.pack(release, tmp_path)
+    assert sh(run, f"--extract={tmp_path / name}").status == 0
+    assert (tmp_path / name / "manifest.json").is_file()
+    refused = sh(run, f"--extract={run}/x")
+    assert refused.status == 1 and "choose another folder" in refused.text
+
+
+def test_a_demo_whose_picture_cannot_be_written_says_so_first(tmp_path):
+    from click.testing import CliRunner
+    from fla_npu.cli import main
+
+    pytest.importorskip("matplotlib")
+    done = CliRunner().invoke(main, ["demo", "--out", str(tmp_path / "nowhere/x.png")])
+    assert done.exit_code == 1 and "choose another --out" in done.output
+
+
 def test_a_path_that_is_no_text(home, release, tmp_path):  # noqa: F811
     place = tmp_path / "\udcff x"
     assert str(place) in vendors.install(release, place)
