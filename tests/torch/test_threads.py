@@ -11,7 +11,6 @@ import subprocess
 import sys
 import textwrap
 
-import torch_calls
 
 START = """
     import os, signal, torch
@@ -25,9 +24,11 @@ START = """
 
 
 def run(program: str) -> None:
-    here = os.path.dirname(torch_calls.__file__)
-    path = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": path, "FLA_NPU_TWIN_THREADS": "2"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "FLA_NPU_TWIN_THREADS": "2",
+    }
     program = textwrap.dedent(START) + textwrap.dedent(program)
     done = subprocess.run(
         [sys.executable, "-c", program],
