@@ -11,7 +11,6 @@ import subprocess
 import sys
 import textwrap
 
-
 START = """
     import os, signal, torch
     from torch_calls import kda, make, same_bits
