@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import aarch64_root
@@ -222,12 +223,16 @@ def wheel(built) -> Path:
 
 
 @pytest.fixture(scope="module")
-def root(wheel, tmp_path_factory) -> aarch64_root.Root:
+def root(wheel, tmp_path_factory) -> Iterator[aarch64_root.Root]:
     """An aarch64 Python in which the wheel is installed."""
-    made = aarch64_root.Root(tmp_path_factory.mktemp("aarch64"))
-    done = made.install("--no-index", wheel)
-    assert done.returncode == 0, done.stderr
-    return made
+    folder = tmp_path_factory.mktemp("aarch64")
+    try:
+        made = aarch64_root.Root(folder)
+        done = made.install("--no-index", wheel)
+        assert done.returncode == 0, done.stderr
+        yield made
+    finally:
+        shutil.rmtree(folder)
 
 
 @full
@@ -348,7 +353,7 @@ def test_every_operator_has_the_bits_of_x86_64(root, recorded, machine, tmp_path
 
 
 @pytest.fixture(scope="module")
-def recorded(tools, tmp_path_factory) -> Path:
+def recorded(tools, tmp_path_factory) -> Iterator[Path]:
     """Calls of all operators on this machine, which must fuse multiply-adds as aarch64 does."""
     words = set(re.search(r"(?m)^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text()).group(1).split())
     if not {"avx2", "fma"} <= words:
@@ -357,4 +362,5 @@ def recorded(tools, tmp_path_factory) -> Path:
     command = [sys.executable, str(ROOT / "tests/package/call_records.py"), "record", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=file.parent)
     assert done.returncode == 0, done.stderr
-    return file
+    yield file
+    file.unlink()
