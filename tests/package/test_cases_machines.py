@@ -410,7 +410,7 @@ def test_what_a_shell_left_in_a_variable_is_explained(clean, fake, form, hint):
 
 def test_one_path_where_one_is_asked_for(clean, fake, tmp_path):
     """Several with a colon, a package that nobody installed, another file: said, and what to do."""
-    package = tmp_path / "fla_npu-1.0-linux_x86_64.run"
+    package = tmp_path / f"fla_npu-1.0-linux_{fake_opp.ARCH}.run"
     package.touch()
     for text, hint in (
         (f"{fake.root}:{fake.root}", "not several"),

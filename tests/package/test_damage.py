@@ -198,7 +198,7 @@ def test_names_that_are_no_text(tool, opp, form):
 
 
 def wheel_of(opp: Path, out: Path, **options) -> Path:
-    path = out / "fla_npu-1-py3-none-linux_x86_64.whl"
+    path = out / f"fla_npu-1-py3-none-linux_{fake_opp.ARCH}.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(p for p in opp.rglob("*") if p.is_file()):
             archive.write(file, f"fla_npu/opp/{file.relative_to(opp).as_posix()}")
@@ -448,7 +448,7 @@ def test_any_value_in_a_manifest(look, opp):
     older = {key: value for key, value in whole.items() if key not in ("digest", "schema")}
     older |= {
         "version": "1",
-        "arch": "x86_64",
+        "arch": fake_opp.ARCH,
         "git": "a",
         "cann": "",
         "placeholder": False,

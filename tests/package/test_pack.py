@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fake_opp import BUILD, functions, identity, library
+from fake_opp import ARCH, BUILD, functions, identity, library
 from fla_npu.manifest import digest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +29,7 @@ def make_build(build: Path, ops: list[str]) -> Path:
         "cann_home": "",
         "git": "",
         "compiler": "GNU 1",
-        "arch": "x86_64",
+        "arch": ARCH,
         "build_type": "Release",
         "kernel_options": [],
     }
@@ -92,7 +92,7 @@ def test_layout(build):
         vendor + "version.info",
         vendor + "op_api/lib/libcust_opapi.so",
         vendor + "op_api/lib/libfla_twin.so",
-        impl + "op_tiling/lib/linux/x86_64/libcust_opmaster_rt2.0.so",
+        impl + f"op_tiling/lib/linux/{ARCH}/libcust_opmaster_rt2.0.so",
         impl + "config/ascend910b/aic-ascend910b-ops-info.json",
         impl + "kernel/config/ascend910b/binary_info_config.json",
     }
