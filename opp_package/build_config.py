@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT / "python"))
 from fla_npu import machine  # noqa: E402
 
 VERSION = "0.1.0"
+OPTIONS = ("FLA_NPU_BACKEND", "FLA_NPU_SOC", "FLA_NPU_OPS", "FLA_NPU_KERNEL_OPTIONS")
 BACKENDS = ("auto", "twin", "cann")
 SOCS = ("ascend910b", "ascend910_93")
 # What the CANN build needs of a toolkit; its absence says that the path is something else.
@@ -115,18 +116,13 @@ def choose_ops(text: str) -> list[str]:
 
 def git_revision() -> str:
     """Commit of the checkout, '-dirty' with local changes; '' outside a checkout (an sdist)."""
-
-    def git(*arguments: str) -> str:
-        run = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
-        return run.stdout.strip()
-
-    if not (ROOT / ".git").exists():
-        return ""
+    command = ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
     try:
-        changed = git("status", "--porcelain", "--untracked-files=no")
-        return git("rev-parse", "HEAD") + ("-dirty" if changed else "")
+        there = (ROOT / ".git").exists()  # not a checkout that this folder merely lies in
+        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True) if there else None
     except (OSError, subprocess.CalledProcessError):
         return ""
+    return run.stdout.strip() if run else ""
 
 
 def local_label(backend: str, home: str, socs: list[str]) -> str:
@@ -138,11 +134,23 @@ def local_label(backend: str, home: str, socs: list[str]) -> str:
     return re.sub(r"[^a-z0-9.]+", ".", ".".join(parts).lower()).strip(".")
 
 
+def pinned() -> str:
+    """The label of a source archive that is for one kind of wheel, from its PKG-INFO; '' everywhere else."""
+    info = ROOT / "PKG-INFO"
+    found = re.search(r"(?m)^Version: [^+\n]+\+(.+)$", info.read_text()) if info.is_file() else None
+    return found.group(1) if found else ""
+
+
 def decide(backend: str, socs: str, ops: str, kernel_options: str = "") -> dict:
-    chosen, home = choose_backend(backend or "auto")
-    names = choose_socs(socs)
+    label = pinned()  # 'twin' or 'cann...': its first letters are the backend
+    chosen, home = choose_backend((backend if backend != "auto" else "") or label[:4] or "auto")
+    places = sorted((label.find(soc.replace("_", ".")), soc) for soc in SOCS)
+    names = choose_socs(socs or " ".join(soc for place, soc in places if place > 0))
+    made = local_label(chosen, home, names)
+    if label not in ("", made):
+        raise ConfigError(f"this source archive is for +{label}, not for +{made}; take one without a label")
     return {
-        "version": f"{VERSION}+{local_label(chosen, home, names)}",
+        "version": f"{VERSION}+{made}",
         "backend": chosen,
         "socs": names,
         "ops": choose_ops(ops),
@@ -154,19 +162,22 @@ def decide(backend: str, socs: str, ops: str, kernel_options: str = "") -> dict:
     }
 
 
+def from_environment() -> dict:
+    return decide(*(os.environ.get(name, "") for name in OPTIONS))
+
+
 class Version:
-    """Version provider of pyproject.toml. An sdist builds for anything, so it carries no label."""
+    """Version provider of pyproject.toml. An sdist builds for anything, so it carries no label, unless the
+    backend is named: it is for that kind then, and pip takes it by name, which compares labels, too."""
 
     def build_state(self, state: str) -> None:
         self.state = state
 
     def dynamic_metadata(self, settings: dict, project: dict) -> dict:
-        if self.state == "sdist":
+        if self.state == "sdist" and os.environ.get(OPTIONS[0], "auto") in ("", "auto") and not pinned():
             return {"version": VERSION}
-        keys = ("BACKEND", "SOC", "OPS", "KERNEL_OPTIONS")
-        options = [os.environ.get(f"FLA_NPU_{key}", "") for key in keys]
         try:
-            return {"version": decide(*options)["version"]}
+            return {"version": from_environment()["version"]}
         except ConfigError as error:
             raise SystemExit(f"fla-npu: step 'options' failed: {error}") from None
 

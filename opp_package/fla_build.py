@@ -17,11 +17,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from build_config import ConfigError, decide, jobs
+from build_config import OPTIONS, ConfigError, from_environment, jobs
 from fla_npu import manylinux, owner
 from scikit_build_core import build as backend
-
-OPTIONS = ("FLA_NPU_BACKEND", "FLA_NPU_SOC", "FLA_NPU_OPS", "FLA_NPU_KERNEL_OPTIONS")
 
 
 def _settings(config_settings: dict | None) -> dict:
@@ -41,7 +39,7 @@ def _checked(config_settings: dict | None) -> dict:
         raise SystemExit("fla-npu: editable.mode = inplace leaves out the step that packs the OPP; drop it")
     owner.before_build(Path(__file__).resolve().parents[1] / "python/fla_npu")
     try:
-        decide(*(os.environ.get(name, "") for name in OPTIONS))
+        from_environment()
     except ConfigError as error:
         raise SystemExit(f"fla-npu cannot be built, step 'options' failed: {error}") from None
     return left

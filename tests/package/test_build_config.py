@@ -136,12 +136,81 @@ def test_subset_and_separators(config):
     }
 
 
-def test_sdist_has_no_label(config):
+def test_revision_of_a_checkout(config, tmp_path, monkeypatch):
+    """The whole hash; '-dirty' with a change of what git knows, not with a new file; nothing in a folder below."""
+
+    def git(*arguments: str) -> str:
+        settings = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        done = subprocess.run(
+            ["git", *settings, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    monkeypatch.setattr(config, "ROOT", tmp_path)
+    assert config.git_revision() == ""
+    git("init", "-q")
+    assert config.git_revision() == ""  # no commit
+    (tmp_path / "file").write_text("a")
+    git("add", "file")
+    git("commit", "-q", "-m", "one")
+    git("tag", "v1")
+    (tmp_path / "new").touch()
+    assert config.git_revision() == git("rev-parse", "HEAD")
+    (tmp_path / "file").write_text("b")
+    assert config.git_revision() == git("rev-parse", "HEAD") + "-dirty"
+    (tmp_path / "sub").mkdir()
+    monkeypatch.setattr(config, "ROOT", tmp_path / "sub")
+    assert config.git_revision() == ""
+
+
+def version_of(config, state: str) -> str:
     version = config.Version()
-    version.build_state("sdist")
-    assert version.dynamic_metadata({}, {}) == {"version": config.VERSION}
-    version.build_state("wheel")
-    assert version.dynamic_metadata({}, {}) == {"version": f"{config.VERSION}+twin"}
+    version.build_state(state)
+    return version.dynamic_metadata({}, {})["version"]
+
+
+def test_a_source_archive_has_a_label_when_it_is_for_one_kind(config, toolkit, monkeypatch):
+    """pip compares the version in an archive's name with that of what is built from it, label and all."""
+    assert version_of(config, "sdist") == config.VERSION
+    assert version_of(config, "wheel") == f"{config.VERSION}+twin"
+    monkeypatch.setenv("ASCEND_HOME_PATH", str(toolkit))
+    assert version_of(config, "sdist") == config.VERSION  # nobody asked for one kind
+    monkeypatch.setenv("FLA_NPU_BACKEND", "twin")
+    assert version_of(config, "sdist") == f"{config.VERSION}+twin"
+    monkeypatch.setenv("FLA_NPU_BACKEND", "cann")
+    monkeypatch.setenv("FLA_NPU_SOC", "ascend910_93,ascend910b")
+    assert version_of(config, "sdist") == f"{config.VERSION}+cann8.1.ascend910.93.ascend910b"
+
+
+@pytest.mark.parametrize("label", ["", "twin", "cann8.1.ascend910.93.ascend910b"])
+def test_label_of_an_unpacked_archive(config, tmp_path, monkeypatch, label):
+    monkeypatch.setattr(config, "ROOT", tmp_path)
+    assert config.pinned() == ""
+    version = f"{config.VERSION}+{label}" if label else config.VERSION
+    (tmp_path / "PKG-INFO").write_text(f"Metadata-Version: 2.2\nName: fla-npu\nVersion: {version}\n\nA+b\n")
+    assert config.pinned() == label
+
+
+def test_an_archive_for_one_kind_builds_that_kind_or_nothing(config, toolkit, monkeypatch):
+    monkeypatch.setattr(config, "pinned", lambda: "twin")
+    monkeypatch.setenv("ASCEND_HOME_PATH", str(toolkit))
+    assert config.decide("", "", "")["version"] == f"{config.VERSION}+twin"
+    with pytest.raises(config.ConfigError) as refused:
+        config.decide("cann", "", "")
+    text = str(refused.value)
+    assert "this source archive is for +twin" in text and "+cann8.1.ascend910b" in text
+    monkeypatch.setattr(config, "pinned", lambda: "cann8.1.ascend910.93.ascend910b")
+    made = config.decide("auto", "", "")
+    assert (made["backend"], made["socs"]) == ("cann", ["ascend910_93", "ascend910b"])
+    for options in (("twin", "", ""), ("", "ascend910b", "")):
+        with pytest.raises(config.ConfigError, match="take one without a label"):
+            config.decide(*options)
+    (toolkit / "version.cfg").write_text("runtime_running_version=[8.3.RC1:8.3.RC1]\n")
+    with pytest.raises(config.ConfigError, match=r"not for \+cann8.3"):
+        config.decide("", "", "")
+    monkeypatch.delenv("ASCEND_HOME_PATH")
+    with pytest.raises(config.ConfigError, match="ASCEND_HOME_PATH is not set"):
+        config.decide("", "", "")
 
 
 def cmake(build: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
