@@ -72,22 +72,30 @@ SHIM = r"""
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-static int twins[1024];
-static ino_t known[1024];
+static int twins[1024]; /* of each file, the one on this machine that is really locked */
+static pid_t owner; /* a vforked child that closes its files shares this memory */
+static void forget(int fd)
+{
+    if (fd < 0 || fd >= 1024 || !twins[fd] || getpid() != owner) return;
+    syscall(SYS_close, twins[fd]), twins[fd] = 0;
+}
+int close(int fd)
+{
+    forget(fd); /* a lock ends with its file */
+    return syscall(SYS_close, fd);
+}
 int flock(int fd, int operation)
 {
     const char *locks = getenv("LOCKS");
     if (locks[0] != '/') { errno = atoi(locks); return -1; }
+    if (operation & LOCK_UN) { forget(fd); return 0; }
     struct stat state;
     char path[4096];
     fstat(fd, &state);
     sprintf(path, "%s/%lu", locks, (unsigned long)state.st_ino);
-    if (operation & LOCK_UN) { close(twins[fd]), twins[fd] = 0; return 0; }
-    if (twins[fd] && known[fd] != state.st_ino) close(twins[fd]), twins[fd] = 0; /* closed, and another file now */
+    owner = getpid();
     if (!twins[fd]) twins[fd] = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    known[fd] = state.st_ino;
-    int done = syscall(SYS_flock, twins[fd], operation);
-    return done;
+    return syscall(SYS_flock, twins[fd], operation);
 }
 """
 
