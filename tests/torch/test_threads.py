@@ -10,7 +10,9 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
+TESTS = Path(__file__).resolve().parents[1]
 START = """
     import os, signal, torch
     from torch_calls import kda, make, same_bits
@@ -23,11 +25,9 @@ START = """
 
 
 def run(program: str) -> None:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        "FLA_NPU_TWIN_THREADS": "2",
-    }
+    helpers = [str(TESTS / "torch"), str(TESTS / "reference"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(helpers).rstrip(os.pathsep)}
+    environment["FLA_NPU_TWIN_THREADS"] = "2"
     program = textwrap.dedent(START) + textwrap.dedent(program)
     done = subprocess.run(
         [sys.executable, "-c", program],
