@@ -25,7 +25,7 @@ SUITE, PYTHON, GLIBC = "bookworm", "3.11", 36
 WHEELS = (
     "numpy<2", "torch==2.10.0", "typing-extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe",
     "fsspec", "filelock", "pytest", "pluggy", "iniconfig", "packaging", "pygments", "click", "platformdirs",
-    "pyelftools", "rich", "markdown-it-py", "mdurl",
+    "rich", "markdown-it-py", "mdurl",
 )  # fmt: skip
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("FLA_NPU", "ASCEND", "PYTHON"))}
 ENVIRONMENT["PATH"] = os.pathsep.join(
