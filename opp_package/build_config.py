@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "python"))
-from fla_npu import machine  # noqa: E402
+from fla_npu import elf, machine  # noqa: E402
 
 VERSION = "0.1.0"
 OPTIONS = ("FLA_NPU_BACKEND", "FLA_NPU_SOC", "FLA_NPU_OPS", "FLA_NPU_KERNEL_OPTIONS")
@@ -192,7 +192,7 @@ def main() -> int:
     except ConfigError as error:
         print(f"fla-npu: step 'options' failed: {error}", file=sys.stderr)
         return 1
-    arch = {"AMD64": "x86_64", "arm64": "aarch64"}.get(asked.arch, asked.arch)
+    arch = elf.machine_name(asked.arch)
     config |= {"compiler": asked.compiler, "arch": arch, "build_type": asked.build_type}
     text = json.dumps(config, indent=2) + "\n"
     out = Path(asked.out)

@@ -12,16 +12,13 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-__all__ = ["MACHINES", "Elf", "ElfFault", "read_elf"]
+__all__ = ["MACHINES", "Elf", "ElfFault", "machine_name", "read_elf"]
 
 BUILD_ID = "fla_build_id"
 MACHINES = {62: "x86_64", 183: "aarch64"}
-MAX_SEGMENTS, MAX_SYMBOLS, MAX_NOTES, MAX_NAMES = (
-    256,
-    500_000,
-    1 << 20,
-    1 << 26,
-)  # far beyond any real library
+OTHER_NAMES = {"amd64": "x86_64", "arm64": "aarch64"}
+# Far beyond any real library.
+MAX_SEGMENTS, MAX_SYMBOLS, MAX_NOTES, MAX_NAMES = 256, 500_000, 1 << 20, 1 << 26
 
 LOAD, DYNAMIC, NOTE = 1, 2, 4  # kinds of segments
 EXECUTABLE, WRITABLE = 1, 2  # their flags
@@ -45,6 +42,11 @@ FIRST_RESERVED = 0xFF00  # section indices from here on are no sections
 
 class ElfFault(Exception):
     """The file is no shared library that a loader would take."""
+
+
+def machine_name(name: str) -> str:
+    """The name that a processor has here: AMD64 is x86_64, arm64 is aarch64."""
+    return OTHER_NAMES.get(name.lower(), name)
 
 
 @dataclass
@@ -105,9 +107,8 @@ class _Reader:
         if machine not in MACHINES:
             raise ElfFault(f"is for machine {machine}; this package is for x86_64 and aarch64 only")
         self.elf = Elf(MACHINES[machine])
-        self.loads: list[
-            tuple[int, int, int, int, int]
-        ] = []  # address, offset, bytes in file, in memory, flags
+        # Address, offset, bytes in the file and in memory, flags.
+        self.loads: list[tuple[int, int, int, int, int]] = []
         self.dynamic: dict[int, int] = {}  # tag -> value, of those that come once
         self.texts: list[tuple[int, int]] = []  # (tag, offset of a string)
 
@@ -278,14 +279,13 @@ class _Reader:
             versions = struct.unpack(
                 f"<{self.count}H", self.table(where, self.count, 2, "its table of versions")
             )
-        for number, entry in enumerate(struct.iter_unpack("<IBBHQQ", symbols)):
-            name, info, other, section, value, size = entry
-            self.sort_symbol(
-                number, self.text(name), info >> 4, info & 15, other & 3, section, value, versions
-            )
+        for number, symbol in enumerate(struct.iter_unpack("<IBBHQQ", symbols)):
+            self.sort_symbol(self.text(symbol[0]), symbol, number, versions[number])
 
     # A name is found through its hash: when that differs, no caller gets it, whatever the table of symbols says.
-    def sort_symbol(self, number, name, bind, kind, visibility, section, value, versions) -> None:
+    def sort_symbol(self, name: str, symbol: tuple[int, ...], number: int, version: int) -> None:
+        _, info, other, section, value, _ = symbol
+        bind, kind, visibility = info >> 4, info & 15, other & 3
         if section == 0:
             self.elf.imported.add(name)
             return
@@ -295,7 +295,7 @@ class _Reader:
             return
         if kind in (2, 10) and section < FIRST_RESERVED and not self.in_memory(value, EXECUTABLE):
             raise ElfFault(f"is damaged: the function {name} lies outside of its code")
-        if versions[number] > 0x8001:
+        if version > 0x8001:
             self.elf.old.add(name)  # the top bit: found by its version only
             return
         (self.elf.functions if kind in FUNCTIONS else self.elf.data).add(name)

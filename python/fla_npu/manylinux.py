@@ -21,7 +21,7 @@ import zipfile
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
-from .elf import MACHINES
+from .elf import MACHINES, machine_name
 
 __all__ = ["WrongProcessor", "machine", "needs", "platform_tag", "prepare_cross", "processor", "retag"]
 
@@ -30,7 +30,6 @@ OLDEST = 17  # glibc 2.17 is the oldest that a Python of today runs on
 # as auditwheel's policies have it.
 GLIBCXX = ((19, 17), (22, 24), (24, 27), (28, 31), (29, 34), (30, 35), (33, 39))
 CXXABI = ((7, 17), (10, 24), (11, 27), (12, 31), (13, 34), (15, 39))
-OTHER_NAMES = {"AMD64": "x86_64", "arm64": "aarch64"}
 VERSION = re.compile(rb"\0(GLIBC_2|GLIBCXX_3\.4|CXXABI_1\.3)\.(\d+)(?:\.\d+)?(?=\0)")
 
 
@@ -114,7 +113,7 @@ def processor(settings: Mapping[str, object], environment: Mapping[str, str]) ->
     given = _defined(settings, environment)
     name = given.get("CMAKE_SYSTEM_PROCESSOR") or _of_toolchain(given["CMAKE_TOOLCHAIN_FILE"])
     name = name or (given["CMAKE_CXX_COMPILER"] and _of_compiler(given["CMAKE_CXX_COMPILER"]))
-    return OTHER_NAMES.get(name, name)
+    return machine_name(name)
 
 
 def prepare_cross(settings: MutableMapping[str, object], environment: MutableMapping[str, str]) -> None:
@@ -134,7 +133,7 @@ def prepare_cross(settings: MutableMapping[str, object], environment: MutableMap
             f"{compiler} makes code for {made}; set CXX to one for {name} (CXX={name}-linux-gnu-g++), or leave out "
             "_PYTHON_HOST_PLATFORM and CMAKE_SYSTEM_PROCESSOR"
         )
-    if name != OTHER_NAMES.get(platform.machine(), platform.machine()):
+    if name != machine_name(platform.machine()):
         environment.setdefault("_PYTHON_HOST_PLATFORM", f"linux-{name}")
         settings.setdefault("cmake.define.CMAKE_SYSTEM_NAME", "Linux")
         settings.setdefault("cmake.define.CMAKE_SYSTEM_PROCESSOR", name)

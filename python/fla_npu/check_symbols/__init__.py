@@ -38,13 +38,12 @@ import re
 import sys
 from pathlib import Path
 
-from ..elf import MACHINES
+from ..elf import MACHINES, machine_name
 from ..errors import AbiMismatch, FlaNpuError
 from .checks import check
 from .compare import compare, read_release
 from .formats import as_junit, as_sarif
 from .tree import InputError, read_input, status_of
-from .vendor import ARCHES
 
 __all__ = ["against", "main", "run"]
 
@@ -55,10 +54,10 @@ def run(paths: list[str], ops: list[str] | None = None, arch: str | None = None)
     """Check the given places; the result is what --json prints. InputError when one can't be read."""
     if "" in paths:
         raise InputError("a path is empty: a variable that is not set?")
-    if arch and ARCHES.get(arch.lower(), arch) not in MACHINES.values():
+    if arch and machine_name(arch) not in MACHINES.values():
         raise InputError(f"--arch {arch}: known are {', '.join(MACHINES.values())}")
     places = [read_input(Path(path)) for path in paths or [_default_path()]]
-    return check(places, ops or [], ARCHES.get(arch.lower(), arch) if arch else None)
+    return check(places, ops or [], machine_name(arch) if arch else None)
 
 
 def against(old: str, new: str | None = None) -> dict:

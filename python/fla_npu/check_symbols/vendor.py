@@ -8,13 +8,13 @@ import platform
 import re
 
 from .. import spec as contracts
-from ..elf import Elf, ElfFault, read_elf
+from ..elf import Elf, ElfFault, machine_name, read_elf
 from ..manifest import parse_manifest
 from ..manylinux import platform_tag
 from .kernels import check_kernels
 from .tree import CONFIG, LIBRARY, Place, finding
 
-__all__ = ["ARCHES", "Vendor"]
+__all__ = ["Vendor"]
 
 TILING = re.compile(
     r"op_impl/ai_core/tbe/op_tiling/(?:lib/linux/[^/]+/)?(?:libcust_opmaster[^/]*|liboptiling)\.so$"
@@ -22,7 +22,6 @@ TILING = re.compile(
 KERNEL = re.compile(r"op_impl/ai_core/tbe/kernel/(?!config/)([^/]+)/([^/]+)/([^/]+)\.(so|o)$")
 ALIAS = "libopapi.so"
 TWIN = "op_api/lib/libfla_twin.so"
-ARCHES = {"amd64": "x86_64", "arm64": "aarch64"}  # other names
 
 
 class Vendor:
@@ -45,7 +44,7 @@ class Vendor:
         self.tags: set[str] = set()  # of a wheel: what the name may promise of each library
         self.manifest = self._manifest()
         # A wheel says in its name what it is for; anything else has to run here.
-        self.arch = arch or place.arch or ARCHES.get(platform.machine().lower(), platform.machine())
+        self.arch = arch or place.arch or machine_name(platform.machine())
         self._read_files()
         self.api = self.elves.get(LIBRARY)
         self.backend = self.manifest.get("backend") or ("twin" if TWIN in self.files else "cann")
