@@ -19,10 +19,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
-sys.path.insert(0, str(ROOT.parent / "ascendc" / "codegen"))
+sys.path[:0] = [str(ROOT.parent / "ascendc/codegen"), str(ROOT.parent / "python")]
 
 import emit_info  # noqa: E402
 from contract import Op, load  # noqa: E402
+from fla_npu.manifest import digest  # noqa: E402
 
 IMPL = "op_impl/ai_core/tbe"
 
@@ -110,7 +111,7 @@ class Packer:
             "ops": {op.name: self._op_entry(op, files) for op in self.ops},
             "files": files,
         }
-        manifest["digest"] = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+        manifest["digest"] = digest(manifest)
         self._add("manifest.json", (json.dumps(manifest, indent=1) + "\n").encode())
 
     def _build_id(self) -> str:
