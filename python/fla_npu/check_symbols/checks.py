@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from .. import spec as contracts
 from .places import read_place
@@ -11,6 +12,8 @@ from .tree import LIBRARY, Place, finding, status_of
 from .vendor import Vendor
 
 __all__ = ["check"]
+
+Report = Callable[[Vendor, str], None]
 
 
 def check(places: list[Place], only: list[str], arch: str | None) -> dict:
@@ -47,117 +50,81 @@ def check(places: list[Place], only: list[str], arch: str | None) -> dict:
     }
 
 
-# One row of the table; a row says how far an operator gets, the findings say why it gets no further.
+# One row of the table: how far an operator gets. The findings, by `report(vendor, text)`, say why it gets no further.
 def _operator(op: contracts.OpSpec, vendors: list[Vendor], findings: list[dict]) -> dict:
-    """One row of the table; what is wrong goes to the findings."""
-    providers = [v for v in vendors if v.provides(op)]
-    # A second library with the same name: which one is called depends on who opens it first.
-    foreign = [
-        (v, name)
-        for v in vendors
-        for name, elf in v.elves.items()
-        if name != LIBRARY and set(op.symbols) & elf.functions
-    ]
+    """What the vendors have of one operator; what follows the symbols is about the vendor that a call would use."""
+
+    def report(vendor: Vendor, text: str) -> None:
+        findings.append(finding("error", vendor.name, text, op.name))
+
+    header = f"op_api/include/aclnn_{op.name}.h"
+    providers = [vendor for vendor in vendors if vendor.provides(op)]
     row = {
         "aclnn": op.aclnn,
-        "provided_by": [v.name for v in providers],
-        "symbols": "missing",
+        "provided_by": [vendor.name for vendor in providers],
+        "symbols": "ok",
         "header": False,
         "prototype": "unknown",
         "tiling": False,
         "kernels": {},
     }
-    for vendor, name in foreign:
-        findings.append(
-            finding(
-                "error",
-                vendor.name,
-                f"{name} also defines {op.aclnn}; whoever opens it gets that one",
-                op.name,
-            )
-        )
-    if len(providers) > 1:
-        others = ", ".join(v.name for v in providers[1:])
-        findings.append(
-            finding(
-                "error",
-                providers[0].name,
-                f"{op.aclnn} is in {len(providers)} vendors; this one wins, hidden: {others}",
-                op.name,
-            )
-        )
+    # A second library with the same name: which one is called depends on who opens it first.
+    for vendor in vendors:
+        for name, elf in vendor.elves.items():
+            if name != LIBRARY and set(op.symbols) & elf.functions:
+                report(vendor, f"{name} also defines {op.aclnn}; whoever opens it gets that one")
     if not providers:
-        row["symbols"] = _explain_missing(op, vendors, findings)
-        return row
-    # The first place wins, as in ASCEND_CUSTOM_OPP_PATH; what follows is about the winner alone.
-    winner = providers[0]
-    row["symbols"] = "ok"
-    row["header"] = f"op_api/include/aclnn_{op.name}.h" in winner.files
-    row["prototype"] = _check_prototype(op, winner, findings)
+        return row | {"symbols": _explain_missing(op, vendors, report)}
+    # The first place wins, as in ASCEND_CUSTOM_OPP_PATH.
+    winner, *others = providers
+    if others:
+        hidden = ", ".join(vendor.name for vendor in others)
+        report(winner, f"{op.aclnn} is in {len(providers)} vendors; this one wins, hidden: {hidden}")
+    row |= {"header": header in winner.files, "prototype": _check_prototype(op, winner, report)}
     if winner.place.kind == "library":
         return row
-    row["tiling"] = winner.tiling(op.name)
+    kernels = winner.kernels(op.name, op.aclnn.removeprefix("aclnn"))
+    row |= {"tiling": winner.tiling(op.name), "kernels": {soc: bool(files) for soc, files in kernels.items()}}
     if not row["tiling"]:
-        findings.append(
-            finding("error", winner.name, "the library has it, but no tiling library does", op.name)
-        )
-    row["kernels"] = {
-        soc: bool(files) for soc, files in winner.kernels(op.name, op.aclnn.removeprefix("aclnn")).items()
-    }
+        report(winner, "the library has it, but no tiling library does")
     for soc, there in row["kernels"].items():
         if not there:
-            findings.append(
-                finding(
-                    "error", winner.name, f"the library has it, but there is no kernel for {soc}", op.name
-                )
-            )
+            report(winner, f"the library has it, but there is no kernel for {soc}")
     if not row["kernels"]:
-        findings.append(
-            finding("error", winner.name, "the library has it, but there is no kernel at all", op.name)
-        )
+        report(winner, "the library has it, but there is no kernel at all")
     if not row["header"]:
-        findings.append(
-            finding("error", winner.name, f"op_api/include/aclnn_{op.name}.h is missing", op.name)
-        )
+        report(winner, f"{header} is missing")
     return row
 
 
 # C symbols carry no types: the manifest says with which parameters a library was built.
-def _check_prototype(op: contracts.OpSpec, vendor: Vendor, findings: list[dict]) -> str:
+def _check_prototype(op: contracts.OpSpec, vendor: Vendor, report: Report) -> str:
     """ok, differs, or unknown when the OPP has no manifest that says."""
     built = vendor.manifest.get("ops", {}).get(op.name, {}).get("prototype_hash", "")
-    if not built:
-        return "unknown"
-    if built != op.prototype_hash:
-        findings.append(
-            finding(
-                "error",
-                vendor.name,
-                f"{op.aclnn} was built with another parameter list: hash {built[:12]}, "
-                f"the contract has {op.prototype_hash[:12]}",
-                op.name,
-            )
-        )
-        return "differs"
-    return "ok"
+    if built in ("", op.prototype_hash):
+        return "ok" if built else "unknown"
+    report(
+        vendor,
+        f"{op.aclnn} was built with another parameter list: hash {built[:12]}, "
+        f"the contract has {op.prototype_hash[:12]}",
+    )
+    return "differs"
 
 
-def _explain_missing(op: contracts.OpSpec, vendors: list[Vendor], findings: list[dict]) -> str:
+def _explain_missing(op: contracts.OpSpec, vendors: list[Vendor], report: Report) -> str:
     """Both symbols from one library are needed; says for each library how far it gets."""
     state = "missing"
     for vendor in vendors:
         if vendor.api is None:
-            findings.append(finding("error", vendor.name, f"not provided: {LIBRARY} can't be used", op.name))
+            report(vendor, f"not provided: {LIBRARY} can't be used")
             continue
         here = [s for s in op.symbols if s in vendor.api.functions]
         away = [f"{s} is {vendor.api.why_not(s)}" for s in op.symbols if s not in here]
-        declared = f"op_api/include/aclnn_{op.name}.h" in vendor.files
         if here:
             state = "incomplete"
-            findings.append(
-                finding("error", vendor.name, f"incomplete: {here[0]} is there, {away[0]}", op.name)
-            )
+            report(vendor, f"incomplete: {here[0]} is there, {away[0]}")
         else:
+            declared = f"op_api/include/aclnn_{op.name}.h" in vendor.files
             note = "; its header declares it" if declared else ""
-            findings.append(finding("error", vendor.name, "not provided: " + ", ".join(away) + note, op.name))
+            report(vendor, "not provided: " + ", ".join(away) + note)
     return state
