@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 from itertools import product
+from typing import Optional
 
 from ..manifest import parse_object
 from ..spec import ACL_DTYPE, OpSpec
@@ -21,6 +22,7 @@ __all__ = ["PLACEHOLDER", "check_kernels", "simplified_keys", "snake"]
 
 IMPL = "op_impl/ai_core/tbe"
 PLACEHOLDER = b"PLACEHOLDER OBJECT of the recorded toolkit"
+# ops-info's words; the dtypes that it may spell in two ways come out as one.
 INFO_DTYPE = {
     "float32": "float",
     "float16": "float16",
@@ -30,6 +32,8 @@ INFO_DTYPE = {
 }
 ND = 2
 CORE_TYPES = ("MIX", "AiCore", "VectorCore")
+Read = Callable[[str], Optional[bytes]]
+Report = Callable[..., None]
 
 
 def snake(op_type: str) -> str:
@@ -68,14 +72,14 @@ def simplified_keys(op: OpSpec) -> set[str]:
 class _Reader:
     """JSON files of one vendor; what can't be understood is a finding, once."""
 
-    def __init__(self, files: Callable[[str], bytes | None], report: Callable[..., None]) -> None:
-        self.files, self.report, self.seen = files, report, {}
+    def __init__(self, read: Read, report: Report) -> None:
+        self.read, self.report, self.seen = read, report, {}
 
     def json(self, name: str) -> dict:
         """The file's object; {} with a finding when it is missing, damaged or no object."""
         if name not in self.seen:
             self.seen[name] = {}
-            data = self.files(name)
+            data = self.read(name)
             if data is None:
                 self.report("error", f"{name} can't be had: CANN's run time looks there")
                 return {}
@@ -86,15 +90,13 @@ class _Reader:
         return self.seen[name]
 
 
-def check_kernels(ops: list[OpSpec], soc: str, files: dict[str, str], read, report) -> None:
+def check_kernels(ops: list[OpSpec], soc: str, files: dict[str, str], read: Read, report: Report) -> None:
     """Findings about one chip of one vendor.
 
     files: paths inside the vendor. read(path) -> bytes. report(level, text, operator) takes a finding.
     """
-    reader, error = (
-        _Reader(lambda name: read(name) if name in files else None, report),
-        partial(report, "error"),
-    )
+    reader = _Reader(lambda name: read(name) if name in files else None, report)
+    error = partial(report, "error")
     info = reader.json(f"{IMPL}/config/{soc}/aic-{soc}-ops-info.json")
     index = reader.json(f"{IMPL}/kernel/config/{soc}/binary_info_config.json")
     for op in ops:
@@ -116,7 +118,7 @@ def _get(tree: object, *keys: str) -> object:
     return tree
 
 
-def _check_info(op: OpSpec, op_type: str, soc: str, info: dict, error) -> None:
+def _check_info(op: OpSpec, op_type: str, soc: str, info: dict, error: Report) -> None:
     """ops-info: the op is registered under its type with its file, function, ports and dtypes."""
     if op_type not in info:
         error(f"{soc}: ops-info does not know {op_type}", op.name)
@@ -142,7 +144,7 @@ def _check_info(op: OpSpec, op_type: str, soc: str, info: dict, error) -> None:
                 error(f"{soc}: ops-info lists other dtypes for {port.name} than the contract", op.name)
 
 
-def _check_index(op: OpSpec, op_type: str, soc: str, index: dict, reader: _Reader, error) -> None:
+def _check_index(op: OpSpec, op_type: str, soc: str, index: dict, reader: _Reader, error: Report) -> None:
     """binary_info_config.json: a kernel, with its files, for every dtype combination."""
     listed = _get(index, op_type, "binaryList")
     if not isinstance(listed, list) or not listed:
@@ -160,7 +162,7 @@ def _check_index(op: OpSpec, op_type: str, soc: str, index: dict, reader: _Reade
                     f"{soc}: binary_info_config.json points to {path}, not below {soc}/{snake(op_type)}/",
                     op.name,
                 )
-        if reader.files(f"{IMPL}/kernel/{paths[0]}") is None:
+        if reader.read(f"{IMPL}/kernel/{paths[0]}") is None:
             error(f"{soc}: kernel/{paths[0]} is listed and missing", op.name)
         about = reader.json(f"{IMPL}/kernel/{paths[1]}")
         if about:
@@ -173,7 +175,9 @@ def _check_index(op: OpSpec, op_type: str, soc: str, index: dict, reader: _Reade
         error(f"{soc}: no kernel for {len(missing)} of {len(_columns(op))} dtype combinations", op.name)
 
 
-def _check_about(op: OpSpec, op_type: str, soc: str, path: str, about: dict, reader: _Reader, error) -> None:
+def _check_about(
+    op: OpSpec, op_type: str, soc: str, path: str, about: dict, reader: _Reader, error: Report
+) -> None:
     """The description beside a kernel object."""
     stem = path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
     workspace = about.get("workspace")
@@ -192,13 +196,13 @@ def _check_about(op: OpSpec, op_type: str, soc: str, path: str, about: dict, rea
     for text, good in facts.items():
         if not good:
             error(f"{soc}: the description of {stem} is wrong: {text}", op.name)
-    kernel = reader.files(f"{IMPL}/kernel/{path}")
+    kernel = reader.read(f"{IMPL}/kernel/{path}")
     if kernel is not None and about.get("sha256") != hashlib.sha256(kernel).hexdigest():
         text = f"{soc}: {stem}{path[path.rfind('.') :]} is not the object that its description hashes"
         reader.report("damage", text, op.name)
 
 
-def _check_objects(soc: str, files: dict[str, str], read, report) -> None:
+def _check_objects(soc: str, files: dict[str, str], read: Read, report: Report) -> None:
     """Kernel objects are ELF files with device code; a placeholder is none."""
     for name in files:
         if name.startswith(f"{IMPL}/kernel/{soc}/") and name.endswith(".o"):
