@@ -24,6 +24,7 @@ __all__ = [
     "parse_object",
     "parse_priority",
     "read_file",
+    "vendors_of",
 ]
 
 # Far beyond what an OPP has: what is larger is not read into memory.
@@ -127,6 +128,11 @@ def parse_manifest(text: str | bytes) -> dict:
     if ("digest" in manifest or manifest.get("schema", 1) > 1) and manifest.get("digest") != digest(manifest):
         raise ValueError("it was changed after it was packed; 'fla-npu check-symbols' says what else was")
     return manifest
+
+
+def vendors_of(manifest: dict) -> set[str]:
+    """Names of the vendor directories whose files a manifest lists."""
+    return {name.split("/")[1] for name in manifest.get("files", {}) if name.count("/") > 1}
 
 
 def parse_priority(text: bytes) -> list[str] | None:

@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .errors import AbiMismatch, FlaNpuError, OppNotFound
-from .manifest import MAX_CONFIG, MAX_JSON, parse_manifest, parse_priority, read_file
+from .manifest import MAX_CONFIG, MAX_JSON, parse_manifest, parse_priority, read_file, vendors_of
 from .owner import hidden
 
-__all__ = ["Opp", "Place", "find", "own_root", "parse_manifest", "survey", "user_root"]
+__all__ = ["Opp", "Place", "find", "own_root", "read_manifest", "split", "survey", "user_folder", "user_root"]
 
 LIBRARY = Path("op_api", "lib", "libcust_opapi.so")
 TWIN_LIBRARY = Path("op_api", "lib", "libfla_twin.so")
@@ -128,7 +128,7 @@ def _vendor_order(vendors: Path) -> list[Path]:
     return sorted(found, key=lambda p: rank.get(p.name, len(rank)))
 
 
-def _vendors_of(path: Path) -> tuple[Path, list[Path]]:
+def split(path: Path) -> tuple[Path, list[Path]]:
     """(OPP root, vendor directories) for any of the three kinds of path."""
     if (path / "op_api").is_dir():
         inside = path.parent.name == "vendors"
@@ -148,8 +148,7 @@ def _denied(error: PermissionError) -> str:
 def _manifests(root: Path, vendors: list[Path]) -> dict[Path, dict]:
     """The manifest of each vendor that has one. The root's is for those whose files it lists."""
     shared = read_manifest(root)
-    named = {path.split("/")[1] for path in shared.get("files", {}) if path.count("/") > 1}
-    named &= {vendor.name for vendor in vendors}  # none: the vendor was renamed
+    named = vendors_of(shared) & {vendor.name for vendor in vendors}  # none: the vendor was renamed
     found = {}
     for vendor in vendors:
         manifest = shared if not named or vendor.name in named else {}
@@ -214,7 +213,7 @@ def _inspect(source: str, path: Path) -> Place:
     try:
         path = path.resolve()
         os.stat(path)
-        root, vendors = _vendors_of(path)
+        root, vendors = split(path)
         usable = []
         for vendor in vendors:
             try:

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from . import opp
 from .errors import AbiMismatch, ArgumentError, FlaNpuError, OppNotFound
-from .manifest import read_file
+from .manifest import parse_manifest, read_file
 from .manylinux import platform_tag
 
 __all__ = ["environment", "install", "listing", "pack", "read_source", "remove"]
@@ -72,7 +72,7 @@ def read_source(source: Path) -> dict[str, bytes]:
 
 
 def _folder(source: Path) -> dict[str, bytes]:
-    root, vendors = opp._vendors_of(source.resolve())
+    root, vendors = opp.split(source.resolve())
     found = next((v for v in vendors if v.name == "fla_npu"), None)
     if found is None:
         return {}
@@ -93,7 +93,7 @@ def _verify(source: Path, files: dict[str, bytes]) -> None:
     if MANIFEST not in files:
         raise OppNotFound(f"{source} has no OPP of fla-npu in it (vendors/fla_npu with its {MANIFEST})")
     try:
-        listed = opp.parse_manifest(files[MANIFEST])["files"]
+        listed = parse_manifest(files[MANIFEST])["files"]
     except (KeyError, ValueError) as error:
         raise AbiMismatch(f"the {MANIFEST} of {source} can't be understood: {error}") from error
     for name, data in files.items():
@@ -154,13 +154,11 @@ def _place(path: Path | None) -> Path:
 def install(source: Path, path: Path | None = None) -> str:
     """Installs or replaces the OPP below `path` (default: where fla_npu looks by itself)."""
     files = read_source(source)
-    arch = opp.parse_manifest(files[MANIFEST]).get("arch", "")
+    arch = parse_manifest(files[MANIFEST]).get("arch", "")
     if arch and arch != platform.machine():
         raise ArgumentError(f"{source} is for {arch}, this machine is {platform.machine()}")
-    needed, here = (
-        _glibc_needed(files),
-        re.fullmatch(r"glibc 2\.(\d+).*", os.confstr("CS_GNU_LIBC_VERSION") or ""),
-    )
+    needed = _glibc_needed(files)
+    here = re.fullmatch(r"glibc 2\.(\d+).*", os.confstr("CS_GNU_LIBC_VERSION") or "")
     if here and int(here.group(1)) < needed:
         raise ArgumentError(
             f"{source} needs glibc 2.{needed}, this system has {here.group()}; build here: pip install . in a checkout"
@@ -194,20 +192,20 @@ def environment(shell: str) -> str:
 def listing() -> list[dict]:
     """Every vendor of every place, in the order of precedence, with what its manifest says."""
     rows: list[dict] = []
-    used: opp.Opp | None = None
+    shown: list[opp.Opp] = []
     for place in opp.survey():
         if place.fault is not None:
             rows.append({"source": place.source, "path": place.path, "state": place.state})
-        for vendor in (
-            place.opp.vendors if place.opp and place.opp.source != getattr(used, "source", "") else ()
-        ):
+        if place.opp is None or place.opp in shown:  # the places of one variable are one OPP
+            continue
+        state = "hidden" if rows else "used"  # nothing is used behind a damaged one
+        for vendor in place.opp.vendors:
             manifest = place.opp.manifest_of(vendor / MANIFEST)
             says = {
                 key: manifest[key] for key in ("version", "backend", "build_id", "socs") if key in manifest
             }
-            state = "hidden" if used and used is not place.opp else "used"
             rows.append({"source": place.source, "path": str(vendor), "state": state, **says})
-        used = used or place.opp
+        shown.append(place.opp)
     return rows
 
 
@@ -233,7 +231,7 @@ def _archive(files: dict[str, bytes]) -> bytes:
 def pack(source: Path, out: Path, form: str = "run") -> Path:
     """The OPP of `source` in another form, below `out`; returns what was written."""
     files = read_source(source)
-    manifest = opp.parse_manifest(files[MANIFEST])
+    manifest = parse_manifest(files[MANIFEST])
     version, arch = manifest.get("version", "0"), manifest.get("arch", "")
     target = out / f"fla_npu-{version}-linux_{arch}{'' if form == 'tree' else '.' + form}"
     if form == "tree":

@@ -91,6 +91,18 @@ def test_installed_for_a_user_is_found_before_the_own_one(home, release, monkeyp
     assert told[opp.USER] == told[opp.OWN] == "usable, but FLA_NPU_OPP_PATH comes first"
 
 
+def test_each_vendor_of_a_variable_is_listed_once(home, release, tmp_path, monkeypatch):
+    monkeypatch.setattr(opp, "own_root", lambda: release)
+    others = [make_opp(tmp_path / name) / "vendors/fla_npu" for name in ("one", "two")]
+    monkeypatch.setenv("ASCEND_CUSTOM_OPP_PATH", ":".join(map(str, others)))
+    wanted = [(str(release / "vendors/fla_npu"), "used"), *((str(other), "hidden") for other in others)]
+    assert [(row["path"], row["state"]) for row in vendors.listing()] == wanted
+    monkeypatch.setattr(opp, "own_root", lambda: None)
+    assert [(row["path"], row["state"]) for row in vendors.listing()] == [(str(p), "used") for p in others]
+    (others[0].parents[1] / "manifest.json").write_text("{")
+    assert [row["state"].partition(":")[0] for row in vendors.listing()] == ["damaged", "hidden"]
+
+
 def test_removed_without_a_trace(home, release, tmp_path):
     before = tree(tmp_path)
     vendors.install(release)

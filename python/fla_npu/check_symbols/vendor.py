@@ -9,7 +9,7 @@ import re
 
 from .. import spec as contracts
 from ..elf import Elf, ElfFault, machine_name, read_elf
-from ..manifest import parse_manifest
+from ..manifest import parse_manifest, vendors_of
 from ..manylinux import platform_tag
 from .kernels import check_kernels
 from .tree import CONFIG, LIBRARY, Place, finding
@@ -85,7 +85,7 @@ class Vendor:
         for name in dict.fromkeys(("manifest.json", f"{self.prefix}manifest.json")):
             manifest = self._parse(name)
             own = self.prefix.split("/")[1] if self.prefix else ""
-            listed = {f.split("/")[1] for f in manifest.get("files", {}) if f.count("/") > 1}
+            listed = vendors_of(manifest)
             # Vendors that share a root: its manifest is for those whose files it lists. None: one was renamed.
             there = listed & {vendor.split("/")[1] for vendor in self.place.vendors if vendor}
             if manifest and (not own or name.startswith("vendors/") or own in listed or not there):
@@ -146,10 +146,8 @@ class Vendor:
             if name.rsplit("/", 1)[-1] == ALIAS:
                 target = self.place.links.get(self.prefix + name)
                 what = f" (a link to {target})" if target else ""
-                text = (
-                    f"{name}{what} has the name of CANN's own library and would shadow it; delete this file"
-                )
-                self.report("error", text)
+                text = "has the name of CANN's own library and would shadow it; delete this file"
+                self.report("error", f"{name}{what} {text}")
             if name.endswith(".so") and self.prefix + name in self.place.folders:
                 self.report("damage", f"{name} is a directory")
         if not any(TILING.match(name) for name in self.files) and self.place.kind != "library":
@@ -173,11 +171,7 @@ class Vendor:
         if self.manifest or self.damaged:
             return
         lost = ours and self.place.kind in ("wheel", "archive", "OPP")
-        text = (
-            "manifest.json is gone, which every build of these libraries packs"
-            if lost
-            else "no manifest.json"
-        )
+        text = "manifest.json is gone, which these libraries' build packs" if lost else "no manifest.json"
         text += ": names are checked, signatures, hashes and build ids can't be"
         self.report("damage" if lost else "warning", text)
 
@@ -200,11 +194,8 @@ class Vendor:
     def _check_manifest(self) -> None:
         """What the manifest says of the whole OPP against what lies there."""
         said, arch = self.manifest.get("backend"), self.manifest.get("arch")
-        if (
-            said is not None
-            and self.place.kind != "library"
-            and said != ("twin" if TWIN in self.files else "cann")
-        ):
+        found = "twin" if TWIN in self.files else "cann"
+        if said not in (None, found) and self.place.kind != "library":
             there = "there" if TWIN in self.files else "not there"
             self.report("error", f"the manifest says backend {said}, but {TWIN} is {there}")
         others = sorted({elf.machine for elf in self.elves.values()} - {arch})
