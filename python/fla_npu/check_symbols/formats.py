@@ -93,13 +93,7 @@ def as_sarif(result: dict) -> str:
         told = {"level": "error", "message": {"text": result["error"]}}
         invocation["toolExecutionNotifications"] = [told]
     run = {
-        "tool": {
-            "driver": {
-                "name": "check_symbols",
-                "informationUri": "https://pypi.org/project/fla-npu/",
-                "rules": rules,
-            }
-        },
+        "tool": {"driver": {"name": "check_symbols", "rules": rules}},
         "invocations": [invocation],
         "results": results,
     }
