@@ -117,7 +117,7 @@ _loaded: _Loaded | None = None
 _bound: dict[str, Binding] = {}
 
 
-def _address(function) -> int:
+def _address(function: object) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
@@ -275,9 +275,8 @@ def _check_packed(chosen: _opp.Opp, path: Path) -> None:
     vendor = next((v for v in chosen.vendors if v in path.parents), path.parent)
     inside = path.relative_to(vendor).as_posix()
     same = {n: e for n, e in manifest.get("files", {}).items() if n.split("/", 2)[2:] == [inside]}
-    recorded = same.get(f"vendors/{vendor.name}/{inside}") or next(
-        iter(same.values()), {}
-    )  # or it was renamed
+    renamed = next(iter(same.values()), {})
+    recorded = same.get(f"vendors/{vendor.name}/{inside}", renamed)
     data = read_file(path)
     if recorded.get("sha256", "") in ("", hashlib.sha256(data).hexdigest()):
         return

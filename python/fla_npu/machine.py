@@ -52,7 +52,7 @@ def _reclaimable(folder: Path) -> int:
     return max(map(int, found), default=0)
 
 
-def free_memory() -> float:
+def _free_memory() -> float:
     """Bytes that this process can still take; infinite when nothing says."""
     found = re.search(r"MemAvailable:\s+(\d+)", _text(Path("/proc/meminfo")))
     free = float(int(found.group(1)) << 10) if found else math.inf
@@ -63,7 +63,7 @@ def free_memory() -> float:
     return free
 
 
-def cpus() -> float:
+def _cpus() -> float:
     """CPUs this process may use: its affinity, and the share of time that its groups grant."""
     count = float(len(os.sched_getaffinity(0)))
     quotas = [pair for folder in _groups() for names in CPU if (pair := _pair(folder, names))]
@@ -75,4 +75,4 @@ def jobs(each: int) -> int:
     asked = os.environ.get("MAX_JOBS", "").strip()
     if asked.isdigit() and int(asked):
         return int(asked)
-    return int(max(1, min(math.ceil(cpus()), free_memory() // each)))
+    return int(max(1, min(math.ceil(_cpus()), _free_memory() // each)))

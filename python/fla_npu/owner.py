@@ -131,8 +131,9 @@ def before_build(package: Path) -> None:
     paths = {
         "the checkout": str(package.parents[1]),
         "ASCEND_HOME_PATH": os.environ.get("ASCEND_HOME_PATH", ""),
+        "TMPDIR": tempfile.gettempdir(),
     }
-    for what, path in {**paths, "TMPDIR": tempfile.gettempdir()}.items():
+    for what, path in paths.items():
         strange = [c for c in path if c in UNBUILDABLE or not (c.isprintable() or "\udc80" <= c)]
         if strange:
             raise SystemExit(

@@ -21,6 +21,7 @@ import tarfile
 import zipfile
 import zlib
 from pathlib import Path
+from typing import BinaryIO
 
 from ..manifest import MAX_FILE, MAX_JSON, read_file
 
@@ -96,7 +97,7 @@ class Archive:
                     info.filename, f"unpacks to {info.file_size} bytes, no file of an OPP has so many"
                 )
 
-    def _check_headers(self, file) -> None:
+    def _check_headers(self, file: BinaryIO) -> None:
         """Each member has a header of its own and a line in the directory; members follow one another."""
         end, slack = 0, 0
         for info in sorted(self.zip.infolist(), key=lambda i: i.header_offset):
@@ -191,7 +192,7 @@ def _payload(script: bytes) -> bytes:
     return data
 
 
-def _check_end(file, size: int) -> None:
+def _check_end(file: BinaryIO, size: int) -> None:
     """The last record closes the file, and what it promises is bounded."""
     file.seek(max(0, size - 65557))
     tail = file.read()

@@ -16,9 +16,9 @@ COLOURS = {"ok": "green", "unknown": "yellow"}
 LEVELS = {"damage": "bold red", "error": "red", "warning": "yellow"}
 
 
-def _mark(value: object) -> Text:
+def _mark(value: bool | str) -> Text:
     """A word of the table with its colour; anything that is not good is red."""
-    word = {True: "ok", False: "missing"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    word = ("missing", "ok")[value] if isinstance(value, bool) else value
     return Text(word, style=COLOURS.get(word, "red"))
 
 
