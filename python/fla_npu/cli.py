@@ -220,7 +220,8 @@ def demo(framework: str, tokens: int, heads: int, out: Path) -> None:
     """Run npu_chunk_kda on a real-sized input and compare with the float64 recurrence."""
     for module in ("numpy", "matplotlib"):
         _need(module)
-    if not os.access(out if out.exists() else out.absolute().parent, os.W_OK):  # before all the work
+    there = next(p for p in (out.absolute(), *out.absolute().parents) if os.path.exists(p))
+    if not os.access(there, os.W_OK) or there != out.absolute() and not there.is_dir():  # before all the work
         raise click.ClickException(f"the picture cannot be written to {out}: choose another --out")
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

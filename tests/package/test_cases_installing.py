@@ -420,13 +420,20 @@ def test_extracting_to_a_folder_of_any_name(home, release, tmp_path, name):  # n
     assert refused.status == 1 and "choose another folder" in refused.text
 
 
-def test_a_demo_whose_picture_cannot_be_written_says_so_first(tmp_path):
+@pytest.mark.parametrize("folder, made", [("file", False), ("new/folder", True)])
+def test_a_demo_asks_first_whether_its_picture_can_be_written(tmp_path, monkeypatch, folder, made):
     from click.testing import CliRunner
-    from fla_npu.cli import main
+    from fla_npu import cli, demo
 
-    pytest.importorskip("matplotlib")
-    done = CliRunner().invoke(main, ["demo", "--out", str(tmp_path / "nowhere/x.png")])
-    assert done.exit_code == 1 and "choose another --out" in done.output
+    def begin(framework: str) -> str:
+        raise RuntimeError("the work begins")
+
+    monkeypatch.setattr(cli, "_need", lambda module: None)
+    monkeypatch.setattr(demo, "pick_framework", begin)
+    (tmp_path / "file").touch()
+    done = CliRunner().invoke(cli.main, ["demo", "--out", str(tmp_path / folder / "x.png")])
+    assert (str(done.exception) == "the work begins") is made
+    assert ("choose another --out" in done.output) is not made
 
 
 def test_a_path_that_is_no_text(home, release, tmp_path):  # noqa: F811
