@@ -34,7 +34,6 @@ from .manylinux import platform_tag
 
 __all__ = ["environment", "install", "listing", "pack", "read_source", "remove"]
 
-FORMS = ("run", "tar.gz", "tree")
 VENDOR = "vendors/fla_npu/"
 MANIFEST = "manifest.json"
 RECORDS = (".created", ".config.before", ".config.after")  # what installer.sh keeps for the removal

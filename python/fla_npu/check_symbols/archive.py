@@ -202,5 +202,5 @@ def _check_end(file: BinaryIO, size: int) -> None:
     _, _, _, _, entries, _, start, comment = struct.unpack_from("<4s4H2LH", tail, at)
     if at + 22 + comment != len(tail):
         raise ValueError("bytes follow its end")
-    if 0xFFFF == entries or 0xFFFFFFFF == start:
+    if entries == 0xFFFF or start == 0xFFFFFFFF:
         raise ValueError("it claims more members or bytes than any wheel of an OPP has")

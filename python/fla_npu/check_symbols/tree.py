@@ -235,10 +235,11 @@ def _take(place: Place, entry: os.DirEntry, name: str, inside: str) -> bool:
         place.files[name] = partial(read_file, entry.path)
     elif not stat.S_ISDIR(mode):
         place.faults[name] = f"is {kind_of(mode)}, not a file"
-    elif name not in place.links or os.path.realpath(entry.path).startswith(inside):
-        place.folders.add(name)
-        return True
-    elif re.fullmatch(r"vendors/[^/]+", name) and _is_vendor(entry.path):
+    elif (
+        name not in place.links
+        or os.path.realpath(entry.path).startswith(inside)
+        or (re.fullmatch(r"vendors/[^/]+", name) and _is_vendor(entry.path))
+    ):
         place.folders.add(name)
         return True
     else:

@@ -155,10 +155,11 @@ def publish(made: Path, target: Path, replace: bool = True) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if not replace:
         try:
-            return os.link(made, target)
+            os.link(made, target)
+            return
         except FileExistsError:
-            return None
+            return
         except OSError:  # a file system without hard links
             if target.exists():
-                return None
+                return
     os.replace(made, target)
