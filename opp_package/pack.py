@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build outputs -> the package tree: opp/ with its manifest, and _contract/ with every op.json.
+"""Build outputs -> the package tree: opp/ with its manifest, _contract/ with every op.json, _built with the version.
 
     pack.py --build <build dir> --source <checkout> --out <build dir>/package
 
