@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What describes an OPP, its manifest and its config.ini, read from files that may be anything.
+"""What describes an OPP: its manifest, its config.ini, a wheel's RECORD, read from files that may be anything.
 
 A file is read only when it is one, and only as far as any file of an OPP goes. A manifest carries a digest of
 itself: with it, and the hashes in it, every change of a packed file shows. Standard library only.
@@ -7,6 +7,7 @@ itself: with it, and the hashes in it, every change of a packed file shows. Stan
 
 from __future__ import annotations
 
+import base64
 import errno
 import hashlib
 import json
@@ -24,6 +25,7 @@ __all__ = [
     "parse_object",
     "parse_priority",
     "read_file",
+    "record_hash",
     "vendors_of",
 ]
 
@@ -85,6 +87,12 @@ def digest(manifest: dict) -> str:
     """What a manifest says of itself: sha256 of everything else in it, keys sorted."""
     rest = {key: value for key, value in manifest.items() if key != "digest"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def record_hash(data: bytes, algorithm: str = "sha256") -> str:
+    """What RECORD says of a file: 'sha256=' and the digest, in base64 for addresses, without padding."""
+    raw = hashlib.new(algorithm, data).digest()
+    return f"{algorithm}={base64.urlsafe_b64encode(raw).rstrip(b'=').decode()}"
 
 
 # A type, [of what a list consists], or {what each object of an object has}.

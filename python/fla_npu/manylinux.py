@@ -10,8 +10,6 @@ anything is installed.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import platform
 import re
@@ -22,6 +20,7 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
 from .elf import MACHINES, machine_name
+from .manifest import record_hash
 
 __all__ = ["WrongProcessor", "machine", "needs", "platform_tag", "prepare_cross", "processor", "retag"]
 
@@ -161,10 +160,6 @@ def _check_processor(wheel: Path, arch: str, contents: Mapping[str, bytes]) -> N
     )
 
 
-def _digest(data: bytes) -> str:
-    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-
-
 def retag(wheel: Path) -> Path:
     """Gives a `linux_<arch>` wheel the tag its binaries keep, in name, WHEEL and RECORD; returns its new path.
 
@@ -184,7 +179,7 @@ def retag(wheel: Path) -> Path:
     start = next(info.filename for info, _ in members if info.filename.endswith(".dist-info/WHEEL"))
     texts = {info.filename: data for info, data in members}
     described = texts[start].replace(f"-linux_{match.group(2)}".encode(), f"-{tag}".encode())
-    row = f"{start},{_digest(described)},{len(described)}"
+    row = f"{start},{record_hash(described)},{len(described)}"
     record = start.removesuffix("WHEEL") + "RECORD"
     rows = [row if line.startswith(start + ",") else line for line in texts[record].decode().splitlines()]
     changed = {start: described, record: ("\n".join(rows) + "\n").encode()}

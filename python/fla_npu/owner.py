@@ -9,7 +9,6 @@ asks, before it packs what an old build or an editor left there.
 
 from __future__ import annotations
 
-import base64
 import fnmatch
 import hashlib
 import os
@@ -22,6 +21,7 @@ from importlib import metadata
 from pathlib import Path
 
 from .errors import AbiMismatch
+from .manifest import record_hash
 
 __all__ = ["NAME", "before_build", "claimants", "hidden", "mixture", "refuse_mixture"]
 
@@ -62,11 +62,10 @@ def _record() -> tuple[metadata.Distribution, dict[str, str]] | None:
 
 
 def _is_ours(path: Path, recorded: str) -> bool:
-    algorithm, _, wanted = recorded.partition("=")
+    algorithm = recorded.partition("=")[0]
     if algorithm not in hashlib.algorithms_guaranteed:
         return True  # recorded without a hash: nothing to compare with
-    digest = hashlib.new(algorithm, path.read_bytes()).digest()
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == wanted
+    return record_hash(path.read_bytes(), algorithm) == recorded
 
 
 def mixture() -> str:

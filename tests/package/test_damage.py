@@ -279,11 +279,11 @@ def test_odd_wheel(look, opp, tmp_path, how):
 @pytest.mark.parametrize("how", ["", "changed", "gone", "added", "unreadable"])
 def test_record_of_a_wheel(look, opp, tmp_path, how):
     """RECORD holds the hashes of what is no part of the OPP."""
-    from fla_npu.manylinux import _digest
+    from fla_npu.manifest import record_hash
 
     wheel = wheel_of(opp, tmp_path)
     with zipfile.ZipFile(wheel) as archive:
-        rows = [f"{i.filename},{_digest(archive.read(i))},{i.file_size}" for i in archive.infolist()]
+        rows = [f"{i.filename},{record_hash(archive.read(i))},{i.file_size}" for i in archive.infolist()]
     rows += ["fla_npu-1.dist-info/RECORD,,"] + (["fla_npu/gone.py,sha256=x,1"] if how == "gone" else [])
     rows = [row.replace("sha256=", "sha256=A") if how == "changed" and START in row else row for row in rows]
     text = "\n".join(rows).encode() if how != "unreadable" else b"\xff" * 20

@@ -8,7 +8,6 @@ its hash.
 
 from __future__ import annotations
 
-import base64
 import csv
 import gzip
 import hashlib
@@ -23,7 +22,7 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO
 
-from ..manifest import MAX_FILE, MAX_JSON, read_file
+from ..manifest import MAX_FILE, MAX_JSON, read_file, record_hash
 
 __all__ = ["Archive", "read_tar"]
 
@@ -121,7 +120,7 @@ class Archive:
         for name in self.members:
             if name not in self.faults and not name.endswith("/"):
                 try:
-                    hashes[name] = hashlib.sha256(self.read(name)).digest()
+                    hashes[name] = record_hash(self.read(name))
                 except OSError as why:
                     self._fault(name, f"is damaged: {why}")
         record = next((name for name in hashes if name.endswith(".dist-info/RECORD")), None)
@@ -131,7 +130,7 @@ class Archive:
         if record and self.members[record].file_size <= MAX_JSON:
             self._check_record(record, hashes)
 
-    def _check_record(self, record: str, hashes: dict[str, bytes]) -> None:
+    def _check_record(self, record: str, hashes: dict[str, str]) -> None:
         """RECORD lists every file but itself, nearly always with a hash."""
         try:
             rows = list(csv.reader(self.read(record).decode().splitlines()))
@@ -141,13 +140,11 @@ class Archive:
         listed = {row[0]: row[1] for row in rows if len(row) > 1}
         for name in sorted(listed.keys() - hashes.keys() - self.faults.keys()):
             self._fault(name, "is missing; RECORD lists it")
-        for name, digest in hashes.items():
+        for name, found in hashes.items():
             if name not in listed:
                 self._fault(name, "is not listed in RECORD")
-            elif listed[name].startswith("sha256="):
-                found = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-                if listed[name] != f"sha256={found}":
-                    self._fault(name, "is not the file that was packed (its sha256 differs from RECORD)")
+            elif listed[name].startswith("sha256=") and listed[name] != found:
+                self._fault(name, "is not the file that was packed (its sha256 differs from RECORD)")
 
 
 def read_tar(path: Path) -> tuple[dict[str, bytes], dict[str, str]]:
