@@ -75,4 +75,4 @@ def jobs(each: int) -> int:
     asked = os.environ.get("MAX_JOBS", "").strip()
     if asked.isdigit() and int(asked):
         return int(asked)
-    return int(max(1, min(math.ceil(_cpus()), _free_memory() // each)))
+    return int(max(1, min(math.ceil(_cpus()), _free_memory() / each)))

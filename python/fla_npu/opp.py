@@ -260,12 +260,10 @@ def _shadow() -> str:
     import fla_npu
 
     place = hidden()
+    if not place:
+        return ""
     here = next(iter(fla_npu.__path__), "")
-    return (
-        f": it is the copy in {here}, which hides the installed one in {place}; leave PYTHONPATH or that folder"
-        if place
-        else ""
-    )
+    return f": it is the copy in {here}, which hides the installed one in {place}; leave PYTHONPATH or that folder"
 
 
 def survey() -> list[Place]:

@@ -180,18 +180,16 @@ def _check_about(
 ) -> None:
     """The description beside a kernel object."""
     stem = path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
-    workspace = about.get("workspace")
+    core, size = about.get("coreType"), about.get("opParaSize")
     facts = {
         f"binFileName {about.get('binFileName')}": about.get("binFileName") == stem,
         f"kernelName {about.get('kernelName')}": str(about.get("kernelName", "")).startswith(op_type),
         f"blockDim {about.get('blockDim')}, tiling sets it": about.get("blockDim") == -1,
-        f"coreType {about.get('coreType')}": about.get("coreType") in CORE_TYPES,
+        f"coreType {core}": core in CORE_TYPES,
         f"magic {about.get('magic')}": str(about.get("magic", "")).startswith("RT_DEV_BINARY_MAGIC_ELF"),
-        "no workspace of unknown size": _get(workspace, "num") == 1,
-        f"opParaSize {about.get('opParaSize')}": isinstance(about.get("opParaSize"), int)
-        and about["opParaSize"] > 0,
-        "a mixed kernel without intercoreSync": about.get("coreType") != "MIX"
-        or about.get("intercoreSync") == 1,
+        "no workspace of unknown size": _get(about, "workspace", "num") == 1,
+        f"opParaSize {size}": isinstance(size, int) and size > 0,
+        "a mixed kernel without intercoreSync": core != "MIX" or about.get("intercoreSync") == 1,
     }
     for text, good in facts.items():
         if not good:
