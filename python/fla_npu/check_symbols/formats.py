@@ -20,7 +20,6 @@ RULES = {
     "package": "A place holds what an operator package must hold, whole and of one build.",
     "operator": "An operator's symbols, header, tiling, kernels and metadata are there and agree.",
     "release": "A release keeps what programs made for another one rely on.",
-    "input": "The input can be read.",
 }
 # What XML 1.0 cannot hold, in file names of damaged packages.
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
