@@ -18,6 +18,16 @@ for folder in (TESTS / "reference", TESTS / "ops"):
         sys.path.insert(0, str(folder))
 
 
+CHECKOUT = str(TESTS.parent / "python")
+CHECKOUT_GIVEN = CHECKOUT in sys.path  # by PYTHONPATH
+
+
+def pytest_runtest_setup():
+    """The build's scripts, once imported, leave the checkout's package, which has no OPP, before the installed one."""
+    if not CHECKOUT_GIVEN and CHECKOUT in sys.path:
+        sys.path[:] = [entry for entry in sys.path if entry != CHECKOUT]
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "full: long test; left out of the fast tier (-m 'not full')")
     config.addinivalue_line("markers", "npu: needs an Ascend NPU and CANN")
