@@ -269,17 +269,6 @@ def test_a_second_derivative_is_refused():
     assert np.array_equal(stopped(t["g"]).asnumpy(), 2 * t["g"].asnumpy())
 
 
-@pytest.fixture
-def recording_ends():
-    """What MindSpore records after the test is dropped: an in-place write would be refused in later tests."""
-    from mindspore.common.api import _pynative_executor as executor
-
-    yield
-    executor.clear_res()
-    executor.set_grad_flag(False)
-
-
-@pytest.mark.usefixtures("recording_ends")
 def test_after_an_exception_in_a_gradient(tools):
     """MindSpore then takes every gradient for a nested one, for the rest of the process."""
 
