@@ -25,7 +25,7 @@ from .errors import AbiMismatch, FlaNpuError, OppNotFound
 from .manifest import MAX_CONFIG, MAX_JSON, parse_manifest, parse_priority, read_file, vendors_of
 from .owner import hidden
 
-__all__ = ["Opp", "Place", "find", "own_root", "read_manifest", "split", "survey", "user_folder", "user_root"]
+__all__ = ["Opp", "Place", "find", "own_root", "read_manifest", "split", "survey", "user_root"]
 
 LIBRARY = Path("op_api", "lib", "libcust_opapi.so")
 TWIN_LIBRARY = Path("op_api", "lib", "libfla_twin.so")
@@ -89,18 +89,12 @@ def own_root() -> Path | None:
     return next((p for p in (Path(d) / "opp" for d in fla_npu.__path__) if p.is_dir()), None)
 
 
-def user_folder(variable: str, usual: str) -> Path | None:
-    """One of this user's folders: $variable, or `usual` in the home; None without a home."""
-    chosen = os.environ.get(variable, "")
-    if not os.path.isabs(chosen):  # a relative one does not count, by the specification of these variables
-        chosen = os.path.expanduser(f"~/{usual}") if os.environ.get("HOME") != "" else ""
-    return Path(chosen) if os.path.isabs(chosen) else None
-
-
 def user_root() -> Path | None:
     """Where `fla-npu opp install` puts an OPP for this user; None for a user without a home."""
-    data = user_folder("XDG_DATA_HOME", ".local/share")
-    return data / "fla_npu/opp" if data else None
+    data = os.environ.get("XDG_DATA_HOME", "")
+    if not os.path.isabs(data):  # a relative one does not count, by the specification of this variable
+        data = os.path.expanduser("~/.local/share") if os.environ.get("HOME") != "" else ""
+    return Path(data, "fla_npu/opp") if os.path.isabs(data) else None
 
 
 def read_manifest(root: Path) -> dict:
